@@ -1,1 +1,5 @@
 //! Placeholder.
+
+pub mod config;
+
+pub use config::{Config, data_dir};
