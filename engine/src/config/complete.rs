@@ -56,7 +56,8 @@ fn unknown_profiles(draft: &Draft, table: &str, model: &Model) -> Vec<Mistake> {
         .collect()
 }
 
-/// A profile has one source of its key. A later layer may replace the other kind; one layer may not give both.
+/// A profile has one source of its key. A later layer may replace the other kind; one layer may not give
+/// both.
 fn of_profile(draft: &Draft, name: &str, at: &Origin) -> Option<Mistake> {
     let table = join("profiles", name);
     let given = |key: &str| draft.origins.get(&join(&table, key));

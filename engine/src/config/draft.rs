@@ -1,7 +1,8 @@
 //! A configuration in the making: the assignments of one layer after the other.
 //!
-//! Owns the walk along the schema, the origin of every value, and the mistakes met on the way, collected so that
-//! one attempt shows all of them. It must never skip a key in silence, nor know a key by name: that is the schema's.
+//! Owns the walk along the schema, the origin of every value, and the mistakes met on the way, collected so
+//! that one attempt shows all of them. It must never skip a key in silence, nor know a key by name: that is
+//! the schema's.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,7 +25,8 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 const VARIABLE_PREFIX: &str = "SPRAG__";
 
-/// One more than the longest key path has (`models.NAME.price.input`), so that a longer one is seen as unknown.
+/// One more than the longest key path has (`models.NAME.price.input`), so that a longer one is seen as
+/// unknown.
 const VARIABLE_PARTS_MAX: usize = 5;
 
 /// What the layers have said so far.
@@ -221,14 +223,15 @@ impl Draft {
                 },
             };
             let path = join(section, &name);
-            self.declared.entry((section, name.clone())).or_insert(at);
             if let Some(table) = self.as_table(layer, &path, value) {
+                self.declared.entry((section, name.clone())).or_insert(at);
                 self.table(layer, Place { rows, path: &path, name: &name }, table);
             }
         }
     }
 
-    /// The name that the files gave to what a variable calls `lower`: variables cannot tell upper from lower case.
+    /// The name that the files gave to what a variable calls `lower`: variables cannot tell upper from lower
+    /// case.
     fn spelled_as_declared(&self, section: &str, lower: &str) -> Result<String, String> {
         let alike =
             self.declared(section).map(|(name, _)| name).filter(|name| name.eq_ignore_ascii_case(lower));

@@ -1,7 +1,7 @@
 //! The surroundings of a command: variables and directories, as values.
 //!
-//! Owns which variable names which directory. It is the only place that may ask the process; everything else is
-//! given an [`Environment`], so no test touches global state.
+//! Owns which variable names which directory. It is the only place that may ask the process; everything else
+//! is given an [`Environment`], so no test touches global state.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -40,8 +40,8 @@ impl Environment {
         self.vars.get(name).filter(|value| !value.is_empty())
     }
 
-    /// The directory that an XDG variable names, else its place below the home directory. The XDG base directory
-    /// specification says that a relative path there is to be ignored.
+    /// The directory that an XDG variable names, else its place below the home directory. The XDG base
+    /// directory specification says that a relative path there is to be ignored.
     pub(super) fn xdg(&self, name: &str, below_home: &str) -> Option<PathBuf> {
         let named = self.var(name).map(PathBuf::from).filter(|path| path.is_absolute());
         named.or_else(|| Some(self.home.as_ref()?.join(below_home)))

@@ -1,7 +1,7 @@
 //! What can be wrong with a configuration, and how it is told.
 //!
-//! Owns the texts around mistakes. None may quote the value of a string, which may be a secret pasted in the wrong
-//! place, unless it is the name of a model or profile.
+//! Owns the texts around mistakes. None may quote the value of a string, which may be a secret pasted in the
+//! wrong place, unless it is the name of a model or profile.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! The layers: where they are found, and how a later one replaces what an earlier one said.
 //!
-//! Owns the order of layers and what flags may say. Merging is making the assignments of one layer after the other
-//! in a [`Draft`]. It must never stop at a mistake before all layers are read.
+//! Owns the order of layers and what flags may say. Merging is making the assignments of one layer after the
+//! other in a [`Draft`]. It must never stop at a mistake before all layers are read.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -41,8 +41,9 @@ impl Loaded {
 }
 
 /// Merges all layers, later ones winning: built-in defaults, `/etc/sprag/config.toml`,
-/// `$XDG_CONFIG_HOME/sprag/config.toml`, `./sprag.toml`, `file` (`--config`), variables `SPRAG__SECTION__KEY`, flags.
-/// Of the files only `file` must exist. Fails with every mistake of every layer.
+/// `$XDG_CONFIG_HOME/sprag/config.toml`, `./sprag.toml`, `file` (`--config`), variables
+/// `SPRAG__SECTION__KEY`, flags. Of the files only `file` must exist. Fails with every mistake of every
+/// layer.
 pub fn load(environment: &Environment, file: Option<&Path>, flags: &Overrides) -> Result<Loaded, Error> {
     let mut draft = Draft::default();
     for path in default_files(environment) {

@@ -1,11 +1,11 @@
 //! Configuration: the typed settings a run starts with.
 //!
-//! Owns the shape of every setting, its default, and the snapshot that a run keeps. It holds no secret: keys are
-//! *named* here (a variable, a command) and fetched elsewhere. Nothing in it reads the process's own environment
-//! except [`Environment::of_process`].
+//! Owns the shape of every setting, its default, and the snapshot that a run keeps. It holds no secret: keys
+//! are *named* here (a variable, a command) and fetched elsewhere. Nothing in it reads the process's own
+//! environment except [`Environment::of_process`].
 //!
-//! [`load`] merges the layers; [`Loaded::origin`] tells where a value comes from. The keys themselves, with the
-//! way each is read, are one table in `schema.rs`: adding a key is a field here and a row there.
+//! [`load`] merges the layers; [`Loaded::origin`] tells where a value comes from. The keys themselves, with
+//! the way each is read, are one table in `schema.rs`: adding a key is a field here and a row there.
 
 mod complete;
 mod draft;
@@ -62,11 +62,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// The settings as canonical JSON: keys sorted, no white space, every key present or absent by value alone,
-    /// so equal configurations have equal bytes. Money is an exact decimal in a string.
+    /// The settings as canonical JSON: keys sorted, no white space, every key present or absent by value
+    /// alone, so equal configurations have equal bytes. Money is an exact decimal in a string.
     pub fn snapshot(&self) -> String {
         // `to_value` fails only for a map whose keys are not strings, a number that JSON lacks or a failing
-        // `Serialize`. The types above have string keys, integers and booleans, and derive or forward to `String`.
+        // `Serialize`. The types above have string keys, integers and booleans, and derive or forward to
+        // `String`.
         let mut value = match serde_json::to_value(self) {
             Ok(value) => value,
             Err(error) => unreachable!("a configuration is always JSON: {error}"),
@@ -75,14 +76,15 @@ impl Config {
         value.to_string()
     }
 
-    /// The configuration that [`Config::snapshot`] wrote. A key that an older version did not know has its default;
-    /// a key that this version does not know is an error, never ignored.
+    /// The configuration that [`Config::snapshot`] wrote. A key that an older version did not know has its
+    /// default; a key that this version does not know is an error, never ignored.
     pub fn from_snapshot(json: &str) -> Result<Self, Error> {
         serde_json::from_str(json).map_err(|error| Error::Snapshot { reason: error.to_string() })
     }
 
-    /// The model that `name` means: a `[models.NAME]` table, or `rehearsal:FILE` or `replay:DIR`, which need none
-    /// and whose path is kept as written. Fails for an unknown name and for an api that this version cannot speak.
+    /// The model that `name` means: a `[models.NAME]` table, or `rehearsal:FILE` or `replay:DIR`, which need
+    /// none and whose path is kept as written. Fails for an unknown name and for an api that this version
+    /// cannot speak.
     pub fn model(&self, name: &str) -> Result<Model, Error> {
         let model = match name.split_once(':') {
             Some(("rehearsal", file)) if !file.is_empty() => Model::at(Api::Rehearsal, file),

@@ -1,7 +1,7 @@
 //! Where a value or a mistake comes from.
 //!
-//! Owns origins and the way from a byte offset to line and column. It must never guess: a place that is no file has
-//! no line.
+//! Owns origins and the way from a byte offset to line and column. It must never guess: a place that is no
+//! file has no line.
 
 use std::fmt;
 use std::ops::Range;

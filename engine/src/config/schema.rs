@@ -1,7 +1,7 @@
 //! Every key that a file or a variable may have: one row each, with the way it is read and the field it sets.
 //!
-//! Owns the list of known keys; there is no second one. A row must never look at another key: what holds between
-//! keys is checked in `complete.rs`, after all layers are merged.
+//! Owns the list of known keys; there is no second one. A row must never look at another key: what holds
+//! between keys is checked in `complete.rs`, after all layers are merged.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -106,8 +106,8 @@ fn put<T>(field: &mut T, read: Result<T, String>) -> Result<(), String> {
     Ok(())
 }
 
-/// The api is a stand-in until its row is read, and the one that needs no other key, so that a mistake in it brings
-/// no others with it. `complete.rs` refuses a model whose api no layer gives.
+/// The api is a stand-in until its row is read, and the one that needs no other key, so that a mistake in it
+/// brings no others with it. `complete.rs` refuses a model whose api no layer gives.
 fn model<'a>(config: &'a mut Config, name: &str) -> &'a mut Model {
     let models = Arc::make_mut(&mut config.models);
     models.entry(name.into()).or_insert_with(|| Model::new(Api::Replay))

@@ -4,15 +4,15 @@
 
 use super::schema::{self, Row, Shape};
 
-/// What was probably meant by the unknown `key` of a table with `rows`: a key of that table, else the path of a key
-/// of exactly that name elsewhere.
+/// What was probably meant by the unknown `key` of a table with `rows`: a key of that table, else the path of
+/// a key of exactly that name elsewhere.
 pub(super) fn suggestion(key: &str, rows: &[Row]) -> Option<String> {
     let sibling = nearest(key, rows.iter().map(|(known, _)| *known)).map(str::to_owned);
     sibling.or_else(|| elsewhere(key, schema::ROOT, ""))
 }
 
-/// The name most like `name`: the shortest one that continues it, else the one with the fewest typing errors, if
-/// these are at most a third of the longer name.
+/// The name most like `name`: the shortest one that continues it, else the one with the fewest typing errors,
+/// if these are at most a third of the longer name.
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let continues = known.clone().filter(|candidate| !name.is_empty() && candidate.starts_with(name));
     continues.min_by_key(|candidate| candidate.len()).or_else(|| {

@@ -1,7 +1,7 @@
 //! One value as written, read as what its key needs.
 //!
-//! Owns types, ranges and the texts that say what was expected. It must never quote a string it was given, nor
-//! read an amount of money through a float.
+//! Owns types, ranges and the texts that say what was expected. It must never quote a string it was given,
+//! nor read an amount of money through a float.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -24,7 +24,7 @@ impl Given<'_> {
     /// A string that is not empty.
     pub(super) fn text(&self) -> Result<String, String> {
         let text = self.value.as_str().filter(|text| !text.is_empty());
-        text.map(str::to_owned).ok_or_else(|| self.expected("a string that is not empty"))
+        text.map(str::to_owned).ok_or_else(|| self.expected("a non-empty string"))
     }
 
     /// A list of strings that are not empty.
@@ -66,7 +66,7 @@ impl Given<'_> {
 
     /// One of the names of the variants of `T`.
     pub(super) fn choice<T: DeserializeOwned>(&self) -> Result<T, String> {
-        choice(&self.text()?)
+        choice(self.value.as_str().unwrap_or_default())
     }
 
     /// A day, as a TOML date or a string.
