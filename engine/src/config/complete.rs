@@ -1,12 +1,12 @@
 //! What must hold between keys once all layers are merged.
 //!
-//! Owns the checks that need more than one key. It must never change a value.
+//! Owns the checks that need more than one key. It must never change a value, nor follow a name from one
+//! table to another: what `model`, `fallback` and `profiles` name is looked up when a run asks for it.
 
 use super::draft::Draft;
-use super::error::did_you_mean;
 use super::position::Origin;
-use super::unknown::{join, nearest};
-use super::{Api, Mistake, Model};
+use super::unknown::join;
+use super::{Api, Mistake};
 
 /// The mistakes of the merged configuration as a whole.
 pub(super) fn mistakes(draft: &Draft) -> Vec<Mistake> {
@@ -37,27 +37,10 @@ fn of_model(draft: &Draft, name: &str, at: &Origin) -> Vec<Mistake> {
         .into_iter()
         .filter(|key| model.price.is_some() && !draft.origins.contains_key(&join(&price, key)));
     let unpriced = unpriced.map(|key| format!("`{price}` has no `{key}`: add dollars per million tokens"));
-    let mut all: Vec<Mistake> = missing.into_iter().chain(unpriced).map(mistake).collect();
-    all.extend(unknown_profiles(draft, &table, model));
-    all
+    missing.into_iter().chain(unpriced).map(mistake).collect()
 }
 
-fn unknown_profiles(draft: &Draft, table: &str, model: &Model) -> Vec<Mistake> {
-    let at = draft.origins.get(&join(table, "profiles")).unwrap_or(&Origin::Default);
-    let known = draft.declared("profiles").map(|(name, _)| name);
-    let unknown = model.profiles.iter().filter(|name| known.clone().all(|known| known != name.as_str()));
-    unknown
-        .map(|name| {
-            let meant = did_you_mean(nearest(name, known.clone()));
-            let next =
-                if meant.is_empty() { format!(": add a table [{}]", join("profiles", name)) } else { meant };
-            Mistake { at: at.clone(), message: format!("`{table}.profiles`: unknown profile `{name}`{next}") }
-        })
-        .collect()
-}
-
-/// A profile has one source of its key. A later layer may replace the other kind; one layer may not give
-/// both.
+/// A profile has one source of its key. A later layer may replace the other kind; no layer may give both.
 fn of_profile(draft: &Draft, name: &str, at: &Origin) -> Option<Mistake> {
     let table = join("profiles", name);
     let given = |key: &str| draft.origins.get(&join(&table, key));

@@ -49,7 +49,9 @@ pub const OUTPUT_BYTES: std::ops::RangeInclusive<u64> = 1024..=16 << 20;
 pub struct Config {
     /// `[models.NAME]`: what `--model NAME` means.
     pub models: Arc<BTreeMap<String, Model>>,
-    /// `[profiles.NAME]`: where the key of an account is found.
+    /// `[profiles.NAME]`: where the key of an account is found. Not part of a snapshot: a command may hold a
+    /// secret, and a key that moved while a run slept must be found where it is now.
+    #[serde(skip)]
     pub profiles: Arc<BTreeMap<String, Profile>>,
     /// `[defaults]`: what a job gets that does not say otherwise.
     pub defaults: Arc<Defaults>,
@@ -62,12 +64,11 @@ pub struct Config {
 }
 
 impl Config {
-    /// The settings as canonical JSON: keys sorted, no white space, every key present or absent by value
-    /// alone, so equal configurations have equal bytes. Money is an exact decimal in a string.
+    /// The settings as canonical JSON, without `profiles`: every key is there, sorted, with no white space
+    /// between, so equal settings have equal bytes. Money is an exact decimal in a string.
     pub fn snapshot(&self) -> String {
-        // `to_value` fails only for a map whose keys are not strings, a number that JSON lacks or a failing
-        // `Serialize`. The types above have string keys, integers and booleans, and derive or forward to
-        // `String`.
+        // `to_value` fails only for (1) a map whose keys are not strings: all are `String`; (2) a number that
+        // JSON lacks: all are integers; (3) a failing `Serialize`: all are derived, or go through `String`.
         let mut value = match serde_json::to_value(self) {
             Ok(value) => value,
             Err(error) => unreachable!("a configuration is always JSON: {error}"),
@@ -76,8 +77,8 @@ impl Config {
         value.to_string()
     }
 
-    /// The configuration that [`Config::snapshot`] wrote. A key that an older version did not know has its
-    /// default; a key that this version does not know is an error, never ignored.
+    /// The settings that [`Config::snapshot`] wrote; `profiles` is empty. A key that an older version did not
+    /// know has its default; a key that this version does not know is an error, never ignored.
     pub fn from_snapshot(json: &str) -> Result<Self, Error> {
         serde_json::from_str(json).map_err(|error| Error::Snapshot { reason: error.to_string() })
     }

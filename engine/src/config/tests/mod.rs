@@ -73,7 +73,11 @@ fn nothing_configured_is_the_defaults() {
 
 #[test]
 fn every_key_is_read() {
-    assert_eq!(with_file(include_str!("every_key.toml")).snapshot(), include_str!("every_key.json"));
+    let world = with_file(include_str!("every_key.toml"));
+    assert_eq!(world.snapshot(), include_str!("every_key.json"));
+    let work = ("work", Profile::ApiKeyEnv("KEY_A".into()));
+    let spare = ("spare", Profile::ApiKeyCmd("pass show spare".into()));
+    assert_eq!(*world.load().config.profiles, [work, spare].map(named).into());
 }
 
 fn named<T>((name, value): (&str, T)) -> (String, T) {
@@ -114,8 +118,8 @@ fn all_mistakes_of_all_layers_are_told_at_once() {
         "\
 /etc/sprag/config.toml:2:13: `defaults.max_turns`: expected a whole number of at least 0, got a string
 /etc/sprag/config.toml:3:1: unknown key `defaults.thinkin`, did you mean `thinking`?
-/home/.config/sprag/config.toml:3:11: `defaults.max_usd`: expected dollars with at most 6 decimals, like 2.50, \
-got -1
+/home/.config/sprag/config.toml:3:11: `defaults.max_usd`: expected dollars with at most 6 decimals, \
+like 2.50, got -1
 /home/.config/sprag/config.toml:5:7: `models.a.api`: expected one of `anthropic-messages`, `openai-chat`, \
 `openai-responses`, `rehearsal`, `replay`
 missing.toml:1:1: cannot be read: No such file or directory (os error 2)
