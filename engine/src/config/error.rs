@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::unknown::join;
 use super::{Api, Origin};
 
 /// One mistake, with its place.
@@ -32,8 +33,7 @@ pub enum Error {
     #[error("no directory for the store: there is no home directory; give --data DIR or set SPRAG_DATA")]
     NoDataDir,
     /// A run asks for a model that is not configured.
-    #[error("model `{model}` is not configured{}; add a table [models.{}] or use --model rehearsal:FILE",
-        did_you_mean(.nearest.as_deref()), super::unknown::quoted(.model))]
+    #[error("model `{model}` is not configured{}", what_next(.model, .nearest.as_deref()))]
     UnknownModel {
         /// The name asked for.
         model: String,
@@ -61,6 +61,14 @@ pub enum Error {
 /// `, did you mean ...?`, or nothing.
 pub(super) fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map(|nearest| format!(", did you mean `{nearest}`?")).unwrap_or_default()
+}
+
+fn what_next(model: &str, nearest: Option<&str>) -> String {
+    let table = join("models", model);
+    match nearest {
+        Some(_) => did_you_mean(nearest),
+        None => format!("; add a table [{table}] or use --model rehearsal:FILE"),
+    }
 }
 
 fn listing(mistakes: &[Mistake]) -> String {

@@ -102,7 +102,7 @@ impl Config {
 
     /// The settings of the tool `name`.
     pub fn tool(&self, name: &str) -> Tool {
-        self.tools.get(name).cloned().unwrap_or_default()
+        self.tools.get(name).copied().unwrap_or_default()
     }
 
     /// After how many seconds a call of the tool `name` is ended; 0 is never.
@@ -321,7 +321,7 @@ impl FromStr for Thinking {
 }
 
 /// Settings of one tool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tool {
     /// What happens when nobody can know whether a call ran.
