@@ -1,0 +1,127 @@
+//! Tools: what the engine asks of a tool, and the tools that live in the process.
+//!
+//! Owns the seam between the loop and a tool. A tool must never decide whether it may run again after a crash: its
+//! declared recovery class does.
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use model::guard::loops::ToolKind;
+use model::input::RecoveryClass;
+use model::{RunId, ToolResult};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// What a tool says of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolSpec {
+    /// The name by which a model calls it, unique in a run.
+    pub name: String,
+    /// What it does, for the model.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub parameters: Value,
+    /// Whether its calls may run beside others.
+    pub execution: Execution,
+    /// What the loop detectors must know of it.
+    pub kind: ToolKind,
+    /// What may be done about a call after a crash.
+    pub class: RecoveryClass,
+    /// Its results hold content from the network.
+    pub is_network: bool,
+}
+
+impl ToolSpec {
+    /// A tool with the defaults of one that declares nothing: beside others, plain, never again after a crash.
+    pub fn new(name: impl Into<String>, description: impl Into<String>, parameters: Value) -> Self {
+        Self {
+            name: name.into(),
+            description: description.into(),
+            parameters,
+            execution: Execution::Parallel,
+            kind: ToolKind::Plain,
+            class: RecoveryClass::AtMostOnce,
+            is_network: false,
+        }
+    }
+
+    /// The same with another recovery class.
+    pub fn class(self, class: RecoveryClass) -> Self {
+        Self { class, ..self }
+    }
+}
+
+/// Whether a tool's calls may run beside others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Execution {
+    /// They may.
+    #[default]
+    Parallel,
+    /// A batch with such a call runs one after another.
+    Sequential,
+}
+
+/// One call, ready to run.
+#[derive(Debug)]
+pub struct CallContext {
+    /// The run.
+    pub run: RunId,
+    /// The call's id in the transcript.
+    pub call_id: String,
+    /// The same for every try of this call, and for no other call: `RUN/TURN.N`.
+    pub idempotency_key: String,
+    /// The arguments, validated and coerced.
+    pub args: Value,
+    /// The directory that the tool works in; paths are confined to it.
+    pub workspace: PathBuf,
+    /// A directory of this call alone that outlives the engine and is removed once the result is durable; none for an
+    /// engine without a directory. The tool creates it when it needs it.
+    pub scratch: Option<PathBuf>,
+    /// The most bytes of text that the result may hold.
+    pub output_bytes_max: usize,
+    /// Cancelled when the run is.
+    pub cancel: CancellationToken,
+    /// Takes partial results while the tool runs; dropped when nobody listens.
+    pub updates: mpsc::Sender<ToolResult>,
+}
+
+/// What became of a call that crashed, as far as its tool can tell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Probe {
+    /// It had its effect; this is its result.
+    Ran(ToolResult),
+    /// It had no effect: it may run again.
+    DidNotRun,
+    /// Nobody can tell.
+    Unknown,
+}
+
+/// A tool that was looked at before it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Preparation {
+    /// It may run with these arguments (they are validated next).
+    Args(Value),
+    /// It answers without running.
+    Immediate(ToolResult),
+}
+
+/// A tool that lives in the engine's process.
+#[async_trait]
+pub trait Tool: Send + Sync {
+    /// What it says of itself; constant.
+    fn spec(&self) -> &ToolSpec;
+
+    /// Turns raw arguments into those that are validated. `Err` is the text of the call's error result.
+    fn prepare(&self, args: Value) -> Result<Preparation, String> {
+        Ok(Preparation::Args(args))
+    }
+
+    /// Runs. `Err` is the text of the call's error result; it is never a failure of the engine.
+    async fn run(&self, call: CallContext) -> Result<ToolResult, String>;
+
+    /// For recovery class `Probe`: what became of a call that may have run.
+    async fn probe(&self, _call: &CallContext) -> Probe {
+        Probe::Unknown
+    }
+}

@@ -1,0 +1,352 @@
+//! ExecuteTools: what each input does to one call of the batch.
+//!
+//! Owns the life of a call: planned, started, judged, ended, with exactly one result. What runs next is decided by the
+//! pump beside this file. It must never change a call that has ended.
+
+use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
+use crate::guard::loops::{self, OutcomeFacts};
+use crate::ids::Label;
+use crate::input::{Approval, Fact, Hook, HookAnswer, HookCall, OnUnknown, Resolution};
+use crate::message::ToolResult;
+use crate::phase::{BatchStage, ParkReason};
+use crate::record::Mark;
+use crate::state::{Abort, AbortCause, Call, CallStatus, Ending, Judge, Plan};
+
+impl Mover<'_> {
+    pub(super) fn execute(&mut self, turn: u32, stage: BatchStage, fact: &Fact) -> bool {
+        let is_legal = match fact {
+            Fact::Polled => self.batch_polled(turn, stage),
+            Fact::HookReturned { hook, answer } => self.call_hook(*hook, answer),
+            Fact::ToolReturned { call, result, .. } => self.returned(*call, result),
+            Fact::ToolUnknown { call, policy } => self.unknown(*call, *policy),
+            Fact::ApprovalGiven { position, turn: of, call, decision } => {
+                self.take_control(Some(*position));
+                *of == turn && self.approval(*call, decision)
+            }
+            Fact::Resolved { position, turn: of, call, resolution, reason } => {
+                self.take_control(Some(*position));
+                *of == turn && self.resolved(*call, *resolution, reason)
+            }
+            Fact::CancelRequested { position, reason, is_handoff } => {
+                self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
+                LEGAL
+            }
+            Fact::DeadlinePassed => {
+                self.note_deadline();
+                LEGAL
+            }
+            Fact::Resumed { epoch, boot_id } => {
+                self.note_reboot(*boot_id);
+                self.note_owner(*epoch, *boot_id);
+                return LEGAL;
+            }
+            Fact::Stopped => return LEGAL,
+            Fact::Missing { what } => {
+                self.park(ParkReason::Missing(what.clone()));
+                return LEGAL;
+            }
+            Fact::Extended { position, by } => {
+                self.extend(*position, *by);
+                return LEGAL;
+            }
+            Fact::Admitted(_)
+            | Fact::Drained { .. }
+            | Fact::RequestPrepared(_)
+            | Fact::StreamOpened
+            | Fact::ModelAnswered { .. }
+            | Fact::ModelFailed(_)
+            | Fact::ModelInterrupted { .. }
+            | Fact::BatchAdmitted { .. }
+            | Fact::TimerFired
+            | Fact::CompactionPlanned { .. }
+            | Fact::Compacted { .. }
+            | Fact::CompactFailed { .. }
+            | Fact::Released { .. } => ILLEGAL,
+        };
+        if is_legal && fact != &Fact::Polled {
+            self.pump(turn);
+        }
+        is_legal
+    }
+
+    pub(super) fn call(&self, index: u16) -> Option<&Call> {
+        self.state.batch.as_ref()?.calls.get(usize::from(index))
+    }
+
+    pub(super) fn call_mut(&mut self, index: u16) -> Option<&mut Call> {
+        self.state.batch.as_mut()?.calls.get_mut(usize::from(index))
+    }
+
+    pub(super) fn has_status(&self, index: u16, status: CallStatus) -> bool {
+        self.call(index).is_some_and(|call| call.status == status)
+    }
+
+    pub(super) fn set_status(&mut self, index: u16, status: CallStatus) {
+        if let Some(call) = self.call_mut(index) {
+            call.status = status;
+        }
+    }
+
+    pub(super) fn run_hash(&self) -> Option<loops::RunHash> {
+        loops::RunHash::of(&self.state.core.run.to_string())
+    }
+
+    /// The body starts with this commit: from here on the call may have run.
+    pub(super) fn start(&mut self, index: u16) {
+        let run = self.run_hash();
+        let Some(call) = self.call_mut(index) else { return };
+        call.status = CallStatus::Started;
+        call.marks.set_started(true);
+        call.marks.set_other_boot(false);
+        let facts = call.facts;
+        let id = self.call_id(index);
+        self.state.window.record_call(run, &facts, id);
+        let spent = &mut self.state.core.spent;
+        spent.tool_calls = spent.tool_calls.saturating_add(1);
+    }
+
+    /// Unique within the run: the turn and the index.
+    fn call_id(&self, index: u16) -> Option<loops::CallHash> {
+        loops::CallHash::of(&format!("{}.{index}", self.state.core.spent.turns))
+    }
+
+    /// Gives a call its result and lets the hook for every call look at it.
+    pub(super) fn conclude(&mut self, index: u16, result: ToolResult, then: Ending) {
+        if let Some(call) = self.call_mut(index) {
+            call.marks.set_terminates(result.terminates);
+            call.marks.set_network(result.is_network);
+        }
+        self.results.push((u32::from(index), result));
+        self.judge_outcome(index, then);
+    }
+
+    pub(super) fn judge_outcome(&mut self, index: u16, then: Ending) {
+        if self.state.core.wants.hook(Hook::AfterToolOutcome) {
+            self.set_status(index, CallStatus::Judged { hook: Judge::AfterToolOutcome, then });
+        } else {
+            self.end_call(index, then);
+        }
+    }
+
+    fn end_call(&mut self, index: u16, then: Ending) {
+        let Some(call) = self.call_mut(index) else { return };
+        call.status = CallStatus::Ended(then);
+        let (is_started, is_invalid) = (call.marks.is_started(), call.marks.is_invalid());
+        self.mark(Mark::ToolEnd { call: u32::from(index), is_started, is_invalid });
+    }
+
+    /// A call that will never run is remembered by the detectors too, so that repeating it is seen.
+    pub(super) fn record_refused(&mut self, index: u16, text: &str) {
+        let (run, id) = (self.run_hash(), self.call_id(index));
+        let Some(facts) = self.call(index).map(|call| call.facts) else { return };
+        self.state.window.record_call(run, &facts, id);
+        let outcome = loops::classify(&facts, loops::ToolOutcome::Error(text));
+        self.state.window.record_outcome(run, &facts, id, outcome);
+    }
+
+    fn returned(&mut self, index: u16, result: &ToolResult) -> bool {
+        if !self.has_status(index, CallStatus::Started) {
+            return ILLEGAL;
+        }
+        let (run, id) = (self.run_hash(), self.call_id(index));
+        let is_aborting = self.is_aborting();
+        let Some(call) = self.call_mut(index) else { return ILLEGAL };
+        call.marks.set_terminates(result.terminates);
+        call.marks.set_network(result.is_network && !is_aborting);
+        let facts = call.facts;
+        self.state.window.record_outcome(run, &facts, id, outcome_facts(&facts, result));
+        let then = Ending::Done;
+        if self.state.core.wants.hook(Hook::AfterToolCall) {
+            self.set_status(index, CallStatus::Judged { hook: Judge::AfterToolCall, then });
+        } else {
+            self.judge_outcome(index, then);
+        }
+        LEGAL
+    }
+
+    fn unknown(&mut self, index: u16, policy: OnUnknown) -> bool {
+        if !self.has_status(index, CallStatus::Started) {
+            return ILLEGAL;
+        }
+        let crashes = &mut self.state.core.crashes;
+        crashes.unknown_calls = crashes.unknown_calls.saturating_add(1);
+        match policy {
+            OnUnknown::Ask => self.set_status(index, CallStatus::Unknown),
+            OnUnknown::Tell => self.conclude(index, unknown_result(), Ending::Done),
+            OnUnknown::Fail => {
+                let reason = Label::from("the outcome of a tool call is unknown");
+                self.state.core.abort.get_or_insert(Abort { cause: AbortCause::UnknownOutcome, reason });
+                self.conclude(index, unknown_result(), Ending::Done);
+            }
+        }
+        LEGAL
+    }
+
+    fn approval(&mut self, index: u16, decision: &Approval) -> bool {
+        if !self.has_status(index, CallStatus::AwaitingApproval) {
+            return ILLEGAL;
+        }
+        match decision {
+            Approval::Approve => {
+                if let Some(call) = self.call_mut(index) {
+                    call.marks.set_approved(true);
+                    call.status = CallStatus::Planned(Plan::Ready);
+                }
+            }
+            Approval::Deny(reason) => {
+                let text = if reason.as_str().is_empty() {
+                    "A person denied this call.".to_owned()
+                } else {
+                    format!("A person denied this call: {reason}")
+                };
+                self.record_refused(index, &text);
+                self.conclude(index, ToolResult::error(text), Ending::Blocked);
+            }
+        }
+        LEGAL
+    }
+
+    fn resolved(&mut self, index: u16, resolution: Resolution, reason: &Label) -> bool {
+        if !self.has_status(index, CallStatus::Unknown) {
+            return ILLEGAL;
+        }
+        self.state.core.crashes.unknown_calls = 0;
+        let text = |what: &str| {
+            format!("The engine stopped while this call ran. A person looked: {what} ({reason})")
+        };
+        match resolution {
+            Resolution::Ran => self.conclude(index, ToolResult::text(text("it ran")), Ending::Done),
+            Resolution::Failed => {
+                self.conclude(index, ToolResult::error(text("it ran and failed")), Ending::Done);
+            }
+            Resolution::Undone => {
+                self.conclude(index, ToolResult::error(text("what it did was undone")), Ending::Done);
+            }
+            Resolution::Retry => {
+                if let Some(call) = self.call_mut(index) {
+                    call.marks.set_approved(true);
+                    call.status = CallStatus::Planned(Plan::Ready);
+                }
+            }
+        }
+        LEGAL
+    }
+
+    fn call_hook(&mut self, hook: HookCall, answer: &HookAnswer) -> bool {
+        let Some(index) = hook.call else { return ILLEGAL };
+        let Some(status) = self.call(index).map(|call| call.status) else { return ILLEGAL };
+        match (hook.hook, status) {
+            (Hook::BeforeToolCall, CallStatus::Planned(Plan::Asking)) => self.before_call(index, answer),
+            (Hook::AfterToolCall, CallStatus::Judged { hook: Judge::AfterToolCall, then }) => {
+                self.take_judgement(index, answer, false) && {
+                    self.judge_outcome(index, then);
+                    LEGAL
+                }
+            }
+            (Hook::AfterToolOutcome, CallStatus::Judged { hook: Judge::AfterToolOutcome, then }) => {
+                self.take_judgement(index, answer, true) && {
+                    self.end_call(index, then);
+                    LEGAL
+                }
+            }
+            _ => ILLEGAL,
+        }
+    }
+
+    /// The result as the hook left it. A hook that fails turns it into its error.
+    fn take_judgement(&mut self, index: u16, answer: &HookAnswer, keeps_terminate: bool) -> bool {
+        let Some(call) = self.call_mut(index) else { return ILLEGAL };
+        match answer {
+            HookAnswer::Proceed => {}
+            HookAnswer::Result(result) => {
+                call.marks.set_terminates(result.terminates);
+                call.marks.set_network(result.is_network);
+            }
+            HookAnswer::Failed(text) => {
+                if !keeps_terminate {
+                    call.marks.set_terminates(false);
+                }
+                let result = ToolResult {
+                    terminates: call.marks.terminates(),
+                    is_network: call.marks.is_network(),
+                    ..ToolResult::error(text.clone())
+                };
+                self.results.push((u32::from(index), result));
+            }
+            HookAnswer::Block(_)
+            | HookAnswer::Ask(_)
+            | HookAnswer::Intervene(_)
+            | HookAnswer::Next(_)
+            | HookAnswer::Stop
+            | HookAnswer::Revise(_) => return ILLEGAL,
+        }
+        LEGAL
+    }
+
+    fn before_call(&mut self, index: u16, answer: &HookAnswer) -> bool {
+        if self.is_aborting() {
+            self.conclude(index, aborted_result(), Ending::Skipped);
+            return LEGAL;
+        }
+        match answer {
+            HookAnswer::Proceed => self.prepared(index),
+            HookAnswer::Ask(_) => self.set_status(index, CallStatus::AwaitingApproval),
+            HookAnswer::Block(reason) => {
+                let text = if reason.is_empty() { "Tool execution was blocked" } else { reason.as_str() };
+                self.record_refused(index, text);
+                self.conclude(index, ToolResult::error(text), Ending::Blocked);
+            }
+            HookAnswer::Failed(text) => {
+                self.record_refused(index, text);
+                self.conclude(index, ToolResult::error(text.clone()), Ending::Blocked);
+            }
+            HookAnswer::Intervene(_)
+            | HookAnswer::Result(_)
+            | HookAnswer::Next(_)
+            | HookAnswer::Stop
+            | HookAnswer::Revise(_) => return ILLEGAL,
+        }
+        LEGAL
+    }
+
+    /// Calls that were started before a reboot: the absence of a mark proves nothing about them.
+    fn note_reboot(&mut self, boot_id: [u8; 16]) {
+        if self.state.core.owner.boot_id == boot_id {
+            return;
+        }
+        for call in self.state.batch.iter_mut().flat_map(|batch| &mut batch.calls) {
+            if call.status == CallStatus::Started {
+                call.marks.set_other_boot(true);
+            }
+        }
+    }
+}
+
+/// The result of a call that an abort kept from running.
+pub(super) fn aborted_result() -> ToolResult {
+    ToolResult::error("Operation aborted")
+}
+
+/// The result of a call that steering kept from running.
+pub(super) fn skipped_result() -> ToolResult {
+    let details = serde_json::json!({ "status": "skipped", "deniedReason": "steering" });
+    ToolResult::error("Skipped due to queued user message.").with_details(&details)
+}
+
+/// The result of a call whose outcome nobody knows.
+pub(super) fn unknown_result() -> ToolResult {
+    let details = serde_json::json!({ "status": "unknown" });
+    ToolResult::error(
+        "The engine stopped while this call ran, and its outcome is not known: it may have had its effect, a part of \
+         it, or none. Look before you do it again.",
+    )
+    .with_details(&details)
+}
+
+/// What the loop detectors keep of a result. An error result counts as the error that it reports.
+fn outcome_facts(facts: &loops::CallFacts, result: &ToolResult) -> OutcomeFacts {
+    if result.is_error && result.details.is_empty_object() {
+        return loops::classify(facts, loops::ToolOutcome::Error(&result.joined_text()));
+    }
+    loops::classify(facts, loops::ToolOutcome::Result(&result.to_json()))
+}

@@ -1,0 +1,91 @@
+//! Compact: a summary takes the place of the older part of the context. The transcript itself stays as it is.
+//!
+//! Owns the moment at which the context changes: the commit of the summary, never before.
+
+use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
+use crate::ids::Label;
+use crate::input::Fact;
+use crate::message::StopReason;
+use crate::phase::{CompactStage, EntryRef, Outcome, ParkReason, Phase, StreamStage};
+
+/// Outcomes that are watched after a compaction.
+const POST_COMPACTION_WINDOW: u8 = 3;
+
+impl Mover<'_> {
+    pub(super) fn compact(&mut self, turn: u32, attempt: u32, stage: CompactStage, fact: &Fact) -> bool {
+        match (stage, fact) {
+            (CompactStage::Ready, Fact::CompactionPlanned { first_kept }) => {
+                let stage = CompactStage::InFlight { first_kept: *first_kept };
+                self.enter(Phase::Compact { turn, attempt, stage });
+            }
+            (CompactStage::InFlight { first_kept }, Fact::Compacted { .. }) => {
+                self.compacted(turn, attempt, first_kept);
+            }
+            (CompactStage::Ready | CompactStage::InFlight { .. }, fact) => {
+                return self.compact_otherwise(turn, attempt, fact);
+            }
+        }
+        LEGAL
+    }
+
+    fn compacted(&mut self, turn: u32, attempt: u32, first_kept: EntryRef) {
+        let core = &mut self.state.core;
+        core.context_from.base = Some(core.seq);
+        core.context_from.first = Some(first_kept);
+        core.retries.post_compaction_left = POST_COMPACTION_WINDOW;
+        self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Ready });
+        if self.is_aborting() {
+            self.abort();
+        }
+    }
+
+    fn compact_otherwise(&mut self, turn: u32, attempt: u32, fact: &Fact) -> bool {
+        match fact {
+            Fact::CompactFailed { reason } => self.compact_failed(reason),
+            // The summary in the making is dropped; nothing of it was committed.
+            Fact::CancelRequested { position, reason, is_handoff } => {
+                self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
+                self.abort();
+            }
+            Fact::DeadlinePassed => {
+                self.note_deadline();
+                self.abort();
+            }
+            // The head may have moved with the old owner's last breath: the plan is made again.
+            Fact::Resumed { epoch, boot_id } => {
+                self.note_owner(*epoch, *boot_id);
+                self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready });
+            }
+            Fact::Stopped => self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready }),
+            Fact::Missing { what } => self.park(ParkReason::Missing(what.clone())),
+            Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::Admitted(_)
+            | Fact::Polled
+            | Fact::Drained { .. }
+            | Fact::RequestPrepared(_)
+            | Fact::StreamOpened
+            | Fact::ModelAnswered { .. }
+            | Fact::ModelFailed(_)
+            | Fact::ModelInterrupted { .. }
+            | Fact::BatchAdmitted { .. }
+            | Fact::HookReturned { .. }
+            | Fact::ToolReturned { .. }
+            | Fact::ToolUnknown { .. }
+            | Fact::ApprovalGiven { .. }
+            | Fact::Resolved { .. }
+            | Fact::TimerFired
+            | Fact::CompactionPlanned { .. }
+            | Fact::Compacted { .. }
+            | Fact::Released { .. } => return ILLEGAL,
+        }
+        LEGAL
+    }
+
+    fn compact_failed(&mut self, reason: &Label) {
+        let text = format!("The context does not fit the model, and could not be made smaller: {reason}");
+        let message = self.failure_message(StopReason::Error, text);
+        let content = self.make(message);
+        self.show_answer(content);
+        self.end_failed(Outcome::Blocked, Label::from("context_overflow"));
+    }
+}

@@ -1,0 +1,231 @@
+//! Dispatch: the calls of an answer are admitted as one batch, or blocked as one.
+//!
+//! Owns the admission of batches. It must never start a call.
+
+use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
+use crate::guard::loops::{self, CallFacts};
+use crate::ids::JsonText;
+use crate::input::{CallPlan, CallVerdict, Fact, Hook, HookAnswer, HookCall, Intervention};
+use crate::limits::CALLS_MAX;
+use crate::message::ToolResult;
+use crate::phase::{DispatchStage, ParkReason, Phase};
+use crate::state::{Batch, BatchMode, Call, CallMarks, CallStatus, Plan};
+
+impl Mover<'_> {
+    pub(super) fn dispatch(&mut self, turn: u32, stage: DispatchStage, fact: &Fact) -> bool {
+        match fact {
+            Fact::BatchAdmitted { calls, total, is_sequential } if stage == DispatchStage::Resolve => {
+                self.admit_batch(turn, calls, *total, *is_sequential);
+            }
+            Fact::HookReturned { hook, answer } if stage == DispatchStage::Hook => {
+                return self.batch_hook(turn, *hook, answer);
+            }
+            // Carried out while the batch is prepared, so that every call gets its result.
+            Fact::CancelRequested { position, reason, is_handoff } => {
+                self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
+            }
+            Fact::DeadlinePassed => self.note_deadline(),
+            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Stopped => {}
+            Fact::Missing { what } => self.park(ParkReason::Missing(what.clone())),
+            Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::Admitted(_)
+            | Fact::Polled
+            | Fact::Drained { .. }
+            | Fact::RequestPrepared(_)
+            | Fact::StreamOpened
+            | Fact::ModelAnswered { .. }
+            | Fact::ModelFailed(_)
+            | Fact::ModelInterrupted { .. }
+            | Fact::BatchAdmitted { .. }
+            | Fact::HookReturned { .. }
+            | Fact::ToolReturned { .. }
+            | Fact::ToolUnknown { .. }
+            | Fact::ApprovalGiven { .. }
+            | Fact::Resolved { .. }
+            | Fact::TimerFired
+            | Fact::CompactionPlanned { .. }
+            | Fact::Compacted { .. }
+            | Fact::CompactFailed { .. }
+            | Fact::Released { .. } => return ILLEGAL,
+        }
+        LEGAL
+    }
+
+    fn admit_batch(&mut self, turn: u32, plans: &[CallPlan], total: u32, is_sequential: bool) {
+        let mode = if is_sequential { BatchMode::Sequential } else { BatchMode::Parallel };
+        let mut batch = Batch { calls: Vec::new(), total, mode, is_vetted: false, is_steered: false };
+        for (index, plan) in (0u32..).zip(plans.iter().take(CALLS_MAX)) {
+            batch.calls.push(self.planned_call(index, plan));
+        }
+        self.state.batch = Some(batch);
+        if self.is_aborting() {
+            return self.begin_batch(turn);
+        }
+        if let Some(intervention) = self.find_loop(plans) {
+            return self.intervene(turn, &intervention);
+        }
+        self.record_refusals(plans);
+        let is_any_valid = plans.iter().any(|plan| plan.verdict == CallVerdict::Valid);
+        if self.state.core.wants.hook(Hook::BeforeToolBatch) && is_any_valid {
+            self.enter(Phase::Dispatch { turn, stage: DispatchStage::Hook });
+        } else {
+            self.begin_batch(turn);
+        }
+    }
+
+    /// The call as the batch keeps it. A call that will not run gets its result now: its text is known only here.
+    fn planned_call(&mut self, index: u32, plan: &CallPlan) -> Call {
+        let mut marks = CallMarks::default();
+        let (plan_status, result) = match &plan.verdict {
+            CallVerdict::Valid => (Plan::Waiting, None),
+            CallVerdict::Unknown => {
+                (Plan::Refused, Some(ToolResult::error(format!("Tool {} not found", plan.tool))))
+            }
+            CallVerdict::Invalid(text) => {
+                marks.set_invalid(true);
+                (Plan::Refused, Some(ToolResult::error(text.clone())))
+            }
+            CallVerdict::Refused(text) => (Plan::Refused, Some(ToolResult::error(text.clone()))),
+            CallVerdict::Duplicate => {
+                let text = "This call repeats the id of an earlier call in the same answer and was not run. Give \
+                            every call an id of its own.";
+                (Plan::Refused, Some(ToolResult::error(text)))
+            }
+            CallVerdict::Immediate(result) => {
+                marks.set_terminates(result.terminates);
+                marks.set_immediate(true);
+                (Plan::Waiting, Some(result.clone()))
+            }
+        };
+        if let Some(result) = result {
+            self.results.push((index, result));
+        }
+        Call { status: CallStatus::Planned(plan_status), facts: plan.facts, class: plan.class, marks }
+    }
+
+    /// Asks the loop detectors about the batch, and gives the warnings that are due.
+    fn find_loop(&mut self, plans: &[CallPlan]) -> Option<Intervention> {
+        if !self.state.core.wants.loop_detection {
+            return None;
+        }
+        let run = self.run_hash();
+        let asked: Vec<&CallPlan> =
+            plans.iter().filter(|plan| plan.verdict != CallVerdict::Duplicate).take(CALLS_MAX).collect();
+        let facts: Vec<CallFacts> = asked.iter().map(|plan| plan.facts).collect();
+        let admission = self.state.window.admit(run, &facts);
+        for warning in &admission.warnings {
+            // Kept so that it is reported once a bucket; the report itself reads the state.
+            self.state.warnings.is_new(warning);
+        }
+        let loops::Intervention { place, finding } = admission.intervention?;
+        let plan = asked.get(place)?;
+        let ids = asked.iter().map(|plan| (plan.facts, loops::CallHash::of(plan.id.as_str())));
+        self.state.window.record_vetoes(run, ids, plan.facts.key);
+        Some(intervention(plan, plans, finding))
+    }
+
+    /// Calls that will never run are remembered by the detectors too, so that repeating them is seen.
+    fn record_refusals(&mut self, plans: &[CallPlan]) {
+        if !self.state.core.wants.loop_detection {
+            return;
+        }
+        let texts = self.results.clone();
+        for (index, plan) in (0u16..).zip(plans.iter().take(CALLS_MAX)) {
+            let is_refused = match &plan.verdict {
+                CallVerdict::Unknown | CallVerdict::Invalid(_) | CallVerdict::Refused(_) => true,
+                CallVerdict::Valid | CallVerdict::Duplicate | CallVerdict::Immediate(_) => false,
+            };
+            if let Some((_, result)) = texts.iter().find(|(call, _)| is_refused && *call == u32::from(index))
+            {
+                self.record_refused(index, &result.joined_text());
+            }
+        }
+    }
+
+    fn batch_hook(&mut self, turn: u32, hook: HookCall, answer: &HookAnswer) -> bool {
+        if hook.hook != Hook::BeforeToolBatch {
+            return ILLEGAL;
+        }
+        match answer {
+            HookAnswer::Intervene(intervention) if !self.is_aborting() => self.intervene(turn, intervention),
+            // The hook fails closed: its own failure blocks the batch as a critical loop would.
+            HookAnswer::Failed(text) if !self.is_aborting() => self.intervene(turn, &failed_hook(text)),
+            HookAnswer::Proceed | HookAnswer::Intervene(_) | HookAnswer::Failed(_) => {
+                if let Some(batch) = &mut self.state.batch {
+                    batch.is_vetted = true;
+                }
+                self.begin_batch(turn);
+            }
+            HookAnswer::Block(_)
+            | HookAnswer::Ask(_)
+            | HookAnswer::Result(_)
+            | HookAnswer::Next(_)
+            | HookAnswer::Stop
+            | HookAnswer::Revise(_) => return ILLEGAL,
+        }
+        LEGAL
+    }
+
+    /// Nothing of the batch runs; every call is told why. The second time in a run, the run ends after it.
+    fn intervene(&mut self, turn: u32, intervention: &Intervention) {
+        let is_terminal = self.state.core.critical_tool_loop_seen;
+        self.state.core.critical_tool_loop_seen = true;
+        let Some(batch) = &mut self.state.batch else { return };
+        batch.mode = BatchMode::Intervened { is_terminal };
+        let details = serde_json::json!({
+            "status": "blocked", "deniedReason": "tool-loop", "intervention": intervention.details.value(),
+        });
+        for (index, call) in (0u16..).zip(&mut batch.calls) {
+            call.status = CallStatus::Planned(Plan::Refused);
+            call.marks.set_invalid(false);
+            call.marks.set_terminates(is_terminal);
+            let text = blocked_text(index == intervention.call, is_terminal, &intervention.reason);
+            let result =
+                ToolResult { terminates: is_terminal, ..ToolResult::error(text) }.with_details(&details);
+            self.results.push((u32::from(index), result));
+        }
+        self.begin_batch(turn);
+    }
+}
+
+fn intervention(plan: &CallPlan, plans: &[CallPlan], finding: loops::Finding) -> Intervention {
+    let reason = loops::reason(finding.detector, plan.tool.as_str(), finding.count, Some(plan.tool.as_str()));
+    let action: String = plan.facts.key.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let details = serde_json::json!({
+        "kind": "critical-tool-loop", "toolCallId": plan.id.as_str(), "toolName": plan.tool.as_str(),
+        "actionKey": action, "detector": finding.detector.name(), "count": finding.count, "reason": reason,
+    });
+    let call = plans.iter().position(|other| std::ptr::eq(other, plan)).unwrap_or(0);
+    Intervention { call: u16::try_from(call).unwrap_or(u16::MAX), reason, details: JsonText::from(&details) }
+}
+
+fn failed_hook(text: &str) -> Intervention {
+    let reason = format!("The batch was blocked because its check failed: {text}");
+    let details = serde_json::json!({
+        "kind": "critical-tool-loop", "detector": "loop_admission_failure", "count": 1, "reason": reason,
+    });
+    Intervention { call: 0, reason, details: JsonText::from(&details) }
+}
+
+fn blocked_text(is_trigger: bool, is_terminal: bool, reason: &str) -> String {
+    match (is_trigger, is_terminal) {
+        (true, false) => format!(
+            "{reason}\n\nThis call was not run. Do not make it again as it is: think about the task anew, then answer, \
+             ask, or go on with another tool or other arguments."
+        ),
+        (false, false) => {
+            "This call was not run, because another call of the same answer repeats itself without \
+                           end. Think about the task anew before the next step."
+                .to_owned()
+        }
+        (true, true) => format!(
+            "{reason}\n\nThis call was not run. It is the second critical loop of this run, which ends now."
+        ),
+        (false, true) => {
+            "This call was not run, because another call of the same answer is the second critical loop \
+                          of this run, which ends now."
+                .to_owned()
+        }
+    }
+}

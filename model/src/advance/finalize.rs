@@ -1,0 +1,134 @@
+//! Finalize: the turn has ended; hooks and polls decide what follows.
+//!
+//! Owns what the answers of those hooks mean; the order of the questions is in `flow`.
+
+use super::{CancelRequest, ILLEGAL, LEGAL, Mover, TurnEnd};
+use crate::ids::JsonText;
+use crate::input::{Fact, Hook, HookAnswer, HookCall, NextTurn};
+use crate::message::{Block, CustomMessage, Message};
+use crate::phase::{EntryRef, FinalizeStage, ParkReason};
+
+impl Mover<'_> {
+    pub(super) fn finalize(&mut self, turn_end: TurnEnd, stage: FinalizeStage, fact: &Fact) -> bool {
+        match fact {
+            Fact::HookReturned { hook, answer } => return self.finalize_hook(turn_end, stage, *hook, answer),
+            Fact::Polled => return self.finalize_poll(turn_end, stage),
+            // Carried out at the checkpoint after the question that is being asked.
+            Fact::CancelRequested { position, reason, is_handoff } => {
+                self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
+            }
+            Fact::DeadlinePassed => self.note_deadline(),
+            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Stopped => {}
+            Fact::Missing { what } => self.park(ParkReason::Missing(what.clone())),
+            Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::Admitted(_)
+            | Fact::Drained { .. }
+            | Fact::RequestPrepared(_)
+            | Fact::StreamOpened
+            | Fact::ModelAnswered { .. }
+            | Fact::ModelFailed(_)
+            | Fact::ModelInterrupted { .. }
+            | Fact::BatchAdmitted { .. }
+            | Fact::ToolReturned { .. }
+            | Fact::ToolUnknown { .. }
+            | Fact::ApprovalGiven { .. }
+            | Fact::Resolved { .. }
+            | Fact::TimerFired
+            | Fact::CompactionPlanned { .. }
+            | Fact::Compacted { .. }
+            | Fact::CompactFailed { .. }
+            | Fact::Released { .. } => return ILLEGAL,
+        }
+        LEGAL
+    }
+
+    fn finalize_poll(&mut self, turn_end: TurnEnd, stage: FinalizeStage) -> bool {
+        match stage {
+            FinalizeStage::PollSteering => {
+                let is_steered = self.input.waiting.steering;
+                self.after_steering_poll(TurnEnd { is_steered, ..turn_end });
+            }
+            FinalizeStage::PollFollowUp => self.after_follow_up_poll(turn_end),
+            FinalizeStage::PollLast => self.after_last_poll(turn_end),
+            FinalizeStage::PrepareNext | FinalizeStage::ShouldStop | FinalizeStage::BeforeFinalize => {
+                return ILLEGAL;
+            }
+        }
+        LEGAL
+    }
+
+    fn finalize_hook(
+        &mut self,
+        turn_end: TurnEnd,
+        stage: FinalizeStage,
+        hook: HookCall,
+        answer: &HookAnswer,
+    ) -> bool {
+        let asked = match stage {
+            FinalizeStage::PrepareNext => Hook::PrepareNextTurn,
+            FinalizeStage::ShouldStop => Hook::ShouldStopAfterTurn,
+            FinalizeStage::BeforeFinalize => Hook::BeforeFinalize,
+            FinalizeStage::PollSteering | FinalizeStage::PollFollowUp | FinalizeStage::PollLast => {
+                return ILLEGAL;
+            }
+        };
+        if hook.hook != asked {
+            return ILLEGAL;
+        }
+        match (asked, answer) {
+            (Hook::PrepareNextTurn, HookAnswer::Next(next)) => {
+                self.apply_next(next);
+                self.after_prepare(turn_end);
+            }
+            (Hook::ShouldStopAfterTurn, HookAnswer::Stop) => self.finish_run(),
+            (Hook::BeforeFinalize, HookAnswer::Revise(reason)) => self.revise(turn_end, reason),
+            (Hook::PrepareNextTurn, HookAnswer::Proceed) => self.after_prepare(turn_end),
+            (Hook::ShouldStopAfterTurn, HookAnswer::Proceed) => self.poll_steering(turn_end),
+            (Hook::BeforeFinalize, HookAnswer::Proceed) => self.finish_run(),
+            (_, HookAnswer::Failed(text)) => self.hook_failed(text),
+            (
+                _,
+                HookAnswer::Proceed
+                | HookAnswer::Block(_)
+                | HookAnswer::Ask(_)
+                | HookAnswer::Intervene(_)
+                | HookAnswer::Result(_)
+                | HookAnswer::Next(_)
+                | HookAnswer::Stop
+                | HookAnswer::Revise(_),
+            ) => return ILLEGAL,
+        }
+        LEGAL
+    }
+
+    fn apply_next(&mut self, next: &NextTurn) {
+        let core = &mut self.state.core;
+        if let Some(model) = &next.model {
+            core.model = model.clone();
+        }
+        if let Some(thinking) = &next.thinking {
+            core.thinking = thinking.clone();
+        }
+        if next.context.is_some() {
+            core.context_from.base = Some(core.seq);
+            core.context_from.first = Some(EntryRef { run: core.run, seq: core.seq.saturating_add(1), n: 0 });
+        }
+    }
+
+    /// One more pass, with the hook's reason for it in the transcript.
+    fn revise(&mut self, turn_end: TurnEnd, reason: &str) {
+        self.state.core.retries.finalize_revisions += 1;
+        let text = format!("The answer was looked at and one more pass was asked for: {reason}");
+        let content = self.make(Message::Custom(CustomMessage {
+            custom_type: crate::REVISION.to_owned(),
+            content: vec![Block::Text(text)],
+            is_displayed: true,
+            details: JsonText::empty(),
+            at: self.at,
+        }));
+        self.open_turn();
+        self.show(content);
+        self.stream_ready(turn_end.next);
+    }
+}

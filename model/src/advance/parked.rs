@@ -1,0 +1,96 @@
+//! Parked: the run needs a person. Only a decision, a cancel or an extension moves it.
+//!
+//! Owns which decision lifts which reason. Time spent here does not count against the deadline.
+
+use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
+use crate::input::Fact;
+use crate::phase::{ParkReason, Phase, StreamStage};
+
+impl Mover<'_> {
+    pub(super) fn parked(&mut self, reason: &ParkReason, from: &Phase, fact: &Fact) -> bool {
+        match fact {
+            Fact::ApprovalGiven { .. } | Fact::Resolved { .. } => return self.decide_call(from, fact),
+            Fact::CancelRequested { position, reason, is_handoff } => {
+                self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
+                self.unpark(from);
+                self.abort_parked(from);
+            }
+            Fact::Released { position } => {
+                self.take_control(*position);
+                match reason {
+                    ParkReason::Missing(_) | ParkReason::Quarantine => {
+                        self.state.core.crashes = crate::state::Crashes::default();
+                        self.unpark(from);
+                    }
+                    // These wait for another kind of decision; the release is taken and changes nothing.
+                    ParkReason::Approval | ParkReason::UnknownOutcome | ParkReason::Budget(_) => {}
+                }
+            }
+            Fact::Extended { position, by } => {
+                self.extend(*position, *by);
+                match reason {
+                    ParkReason::Budget(_) => self.unpark_budget(from),
+                    ParkReason::Approval
+                    | ParkReason::UnknownOutcome
+                    | ParkReason::Quarantine
+                    | ParkReason::Missing(_) => {}
+                }
+            }
+            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Stopped => {}
+            // The time of a parked run stands still.
+            Fact::DeadlinePassed
+            | Fact::Admitted(_)
+            | Fact::Polled
+            | Fact::Drained { .. }
+            | Fact::RequestPrepared(_)
+            | Fact::StreamOpened
+            | Fact::ModelAnswered { .. }
+            | Fact::ModelFailed(_)
+            | Fact::ModelInterrupted { .. }
+            | Fact::BatchAdmitted { .. }
+            | Fact::HookReturned { .. }
+            | Fact::ToolReturned { .. }
+            | Fact::ToolUnknown { .. }
+            | Fact::TimerFired
+            | Fact::CompactionPlanned { .. }
+            | Fact::Compacted { .. }
+            | Fact::CompactFailed { .. }
+            | Fact::Missing { .. } => return ILLEGAL,
+        }
+        LEGAL
+    }
+
+    fn decide_call(&mut self, from: &Phase, fact: &Fact) -> bool {
+        let Phase::ExecuteTools { turn, stage } = from else { return ILLEGAL };
+        self.unpark(from);
+        self.execute(*turn, *stage, fact)
+    }
+
+    /// The cap is asked again: an extension of something else changes nothing.
+    fn unpark_budget(&mut self, from: &Phase) {
+        self.unpark(from);
+        if let Phase::Stream { turn, attempt: 0, stage: StreamStage::Ready } = from {
+            self.stream_ready(*turn);
+        }
+    }
+
+    /// Carries an abort out from the phase that was parked.
+    fn abort_parked(&mut self, from: &Phase) {
+        match from {
+            Phase::ExecuteTools { turn, .. } => self.pump(*turn),
+            Phase::Queued => {
+                self.mark(crate::record::Mark::AgentStart);
+                self.open_turn();
+                self.abort();
+            }
+            // Carried out by the phase itself: prompts are shown first, and every call of an answer gets its result.
+            Phase::Dispatch { .. } | Phase::InjectPending { .. } => {}
+            Phase::Stream { .. }
+            | Phase::Finalize { .. }
+            | Phase::Compact { .. }
+            | Phase::Parked { .. }
+            | Phase::Done { .. } => self.abort(),
+        }
+    }
+}

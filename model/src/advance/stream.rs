@@ -1,0 +1,213 @@
+//! Stream: one model call, from the request to the answer or to the decision about its failure.
+//!
+//! Owns what an answer, a failure or a lost call means. It must never count a call twice: the intent counts it.
+
+use super::{CancelRequest, ILLEGAL, LEGAL, Mover, TurnEnd};
+use crate::guard::retry::{Next, decide};
+use crate::ids::{Label, Millis};
+use crate::input::{Fact, Failure, Request};
+use crate::message::{AssistantMessage, Message, StopReason, Usage};
+use crate::phase::{CompactStage, DispatchStage, Outcome, ParkReason, Phase, StreamStage};
+use crate::record::{Content, Mark};
+use crate::state::Core;
+
+impl Mover<'_> {
+    pub(super) fn stream(&mut self, turn: u32, attempt: u32, stage: StreamStage, fact: &Fact) -> bool {
+        let is_called = match stage {
+            StreamStage::InFlight | StreamStage::Open => true,
+            StreamStage::Ready | StreamStage::Backoff { .. } => false,
+        };
+        match fact {
+            Fact::RequestPrepared(request) if stage == StreamStage::Ready => {
+                self.request_prepared(turn, attempt, request);
+            }
+            Fact::StreamOpened if stage == StreamStage::InFlight => self.opened(turn, attempt),
+            Fact::ModelAnswered { message } if is_called => self.answered(turn, message),
+            Fact::ModelFailed(failure) if is_called => self.failed(turn, attempt, failure),
+            Fact::ModelInterrupted { usage } if is_called => self.interrupted(turn, attempt, *usage),
+            Fact::TimerFired if !is_called && stage != StreamStage::Ready => {
+                self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Ready });
+            }
+            Fact::CancelRequested { position, reason, is_handoff } => {
+                self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
+                self.abort_unless_called(is_called);
+            }
+            Fact::DeadlinePassed => {
+                self.note_deadline();
+                self.abort_unless_called(is_called);
+            }
+            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Stopped if is_called => self.interrupted(turn, attempt, None),
+            Fact::Stopped => {}
+            Fact::Missing { what } => self.park(ParkReason::Missing(what.clone())),
+            Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::Admitted(_)
+            | Fact::Polled
+            | Fact::Drained { .. }
+            | Fact::RequestPrepared(_)
+            | Fact::StreamOpened
+            | Fact::ModelAnswered { .. }
+            | Fact::ModelFailed(_)
+            | Fact::ModelInterrupted { .. }
+            | Fact::BatchAdmitted { .. }
+            | Fact::HookReturned { .. }
+            | Fact::ToolReturned { .. }
+            | Fact::ToolUnknown { .. }
+            | Fact::ApprovalGiven { .. }
+            | Fact::Resolved { .. }
+            | Fact::TimerFired
+            | Fact::CompactionPlanned { .. }
+            | Fact::Compacted { .. }
+            | Fact::CompactFailed { .. }
+            | Fact::Released { .. } => return ILLEGAL,
+        }
+        LEGAL
+    }
+
+    /// A call in flight is ended by its owner, which reports what came of it.
+    fn abort_unless_called(&mut self, is_called: bool) {
+        if !is_called {
+            self.abort();
+        }
+    }
+
+    /// The intent: counted and reserved before anything leaves the process.
+    fn request_prepared(&mut self, turn: u32, attempt: u32, request: &Request) {
+        if let Some(budget) = self.exceeded_budget(request.reserve) {
+            return self.park(ParkReason::Budget(Label::from(budget)));
+        }
+        let spent = &mut self.state.core.spent;
+        spent.model_calls = spent.model_calls.saturating_add(1);
+        spent.reserved = request.reserve;
+        self.enter(Phase::Stream { turn, attempt, stage: StreamStage::InFlight });
+    }
+
+    fn exceeded_budget(&self, reserve: Usage) -> Option<&'static str> {
+        let Core { limits, spent, .. } = &self.state.core;
+        let after = spent.usage.plus(reserve);
+        if limits.calls > 0 && spent.model_calls >= limits.calls {
+            Some("calls")
+        } else if limits.tokens > 0 && after.tokens() > limits.tokens {
+            Some("tokens")
+        } else if limits.usd_micros > 0 && after.usd_micros > limits.usd_micros {
+            Some("usd")
+        } else {
+            None
+        }
+    }
+
+    fn opened(&mut self, turn: u32, attempt: u32) {
+        if !self.state.core.open.message {
+            self.mark(Mark::MessageStart(Content::Opening));
+            self.state.core.open.message = true;
+        }
+        self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Open });
+    }
+
+    fn settle(&mut self, usage: Usage) {
+        let spent = &mut self.state.core.spent;
+        spent.usage = spent.usage.plus(usage);
+        spent.reserved = Usage::default();
+    }
+
+    fn answered(&mut self, turn: u32, message: &AssistantMessage) {
+        self.settle(message.usage);
+        self.show_answer(Content::Answer);
+        match message.stop_reason {
+            StopReason::Error => {
+                self.end_failed(Outcome::Failed, Label::from(message.error_message.as_deref().unwrap_or("")));
+            }
+            StopReason::Aborted => self.answer_aborted(message),
+            StopReason::Stop | StopReason::Length | StopReason::ToolUse => {
+                self.state.core.retries.note_answer();
+                let spent = &mut self.state.core.spent;
+                spent.turns = spent.turns.saturating_add(1);
+                if message.stop_reason == StopReason::ToolUse && message.calls().next().is_some() {
+                    self.enter(Phase::Dispatch { turn, stage: DispatchStage::Resolve });
+                } else {
+                    self.close_turn();
+                    let next = turn.saturating_add(1);
+                    self.after_turn(TurnEnd { next, wants_more: false, is_steered: false }, false);
+                }
+            }
+        }
+    }
+
+    /// The stream itself says that it was aborted. Only an abort of ours is told to the next run.
+    fn answer_aborted(&mut self, message: &AssistantMessage) {
+        if !self.is_aborting() {
+            let reason = message.error_message.as_deref().unwrap_or("the model's answer was aborted");
+            return self.end_failed(Outcome::Failed, Label::from(reason));
+        }
+        self.close_turn();
+        self.interrupt();
+        self.mark(Mark::AgentEnd);
+        self.enter_aborted();
+    }
+
+    fn failed(&mut self, turn: u32, attempt: u32, failure: &Failure) {
+        self.settle(failure.usage);
+        let core = &mut self.state.core;
+        if core.abort.is_some() {
+            self.show_failure(failure);
+            self.close_turn();
+            self.mark(Mark::AgentEnd);
+            return self.enter_aborted();
+        }
+        let next = if core.wants.retries {
+            decide(&mut core.retries, failure, core.wants.compacts)
+        } else {
+            Next::Fail
+        };
+        match next {
+            Next::Retry { wait_ms } => {
+                let stage = match wait_ms {
+                    0 => StreamStage::Ready,
+                    1.. => StreamStage::Backoff { until: Millis::plus(self.at, wait_ms) },
+                };
+                self.enter(Phase::Stream { turn, attempt: attempt.saturating_add(1), stage });
+            }
+            Next::Compact => {
+                let attempt = attempt.saturating_add(1);
+                self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready });
+            }
+            Next::Fail => self.give_up(failure, Outcome::Failed),
+            Next::Block => self.give_up(failure, Outcome::Blocked),
+        }
+    }
+
+    fn give_up(&mut self, failure: &Failure, outcome: Outcome) {
+        self.show_failure(failure);
+        let words = failure.message.as_str();
+        let reason = if words.is_empty() {
+            failure.kind.name().to_owned()
+        } else {
+            format!("{}: {words}", failure.kind.name())
+        };
+        self.end_failed(outcome, Label::from(reason.as_str()));
+    }
+
+    /// The failed answer stands in the transcript: as the provider left it, or as we word it.
+    fn show_failure(&mut self, failure: &Failure) {
+        if failure.partial.is_some() {
+            return self.show_answer(Content::Answer);
+        }
+        let words = failure.message.as_str();
+        let text = if words.is_empty() { failure.kind.name() } else { words };
+        let message: Message = self.failure_message(StopReason::Error, text.to_owned());
+        let content = self.make(message);
+        self.show_answer(content);
+    }
+
+    /// The call is lost, and nobody knows what it cost: it is charged as reserved. The same attempt is made again.
+    fn interrupted(&mut self, turn: u32, attempt: u32, usage: Option<Usage>) {
+        let spent = &mut self.state.core.spent;
+        spent.calls_lost = spent.calls_lost.saturating_add(1);
+        let usage = usage.unwrap_or(spent.reserved);
+        self.settle(usage);
+        self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Ready });
+        if self.is_aborting() {
+            self.abort();
+        }
+    }
+}
