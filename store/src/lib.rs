@@ -6,8 +6,10 @@
 //! A commit is one frame, whatever it touches, and carries the exact puts that it causes.
 
 mod api;
+mod state;
 
 pub use api::{
     Commit, Durability, Epoch, Error, Hash, Head, Loaded, Put, Receipt, Record, RecordKind, Require, RunKey,
     Seq, Store, Stream, Ticket,
 };
+pub use state::{SledHook, SledStep, StateHealth, StateOptions};
