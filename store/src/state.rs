@@ -31,15 +31,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use self::applier::{Shared, Stop};
-use self::overlay::{Pending, lower_bound};
+use self::overlay::Pending;
 use self::place::{Mark, Place, failed};
+use crate::keys::lower_bound;
 use crate::{Error, Put};
-
-/// The largest value of the committed state: sled copies a whole node for every put, and side files start at 128 KiB.
-pub(crate) const VALUE_BYTES_MAX: usize = 4 * 1_024;
-
-/// The largest key of the committed state.
-pub(crate) const KEY_BYTES_MAX: usize = 512;
 
 /// sled's own cache.
 pub(crate) const CACHE_BYTES: u64 = 64 << 20;
@@ -295,15 +290,6 @@ impl State {
             Err("sled does not answer".to_owned())
         })
     }
-}
-
-/// Refuses puts that the state does not take; asked before a commit is linked.
-pub(crate) fn admit(puts: &[Put]) -> Result<(), Error> {
-    let fits = |what, got, max| if got > max { Err(Error::TooLarge { what, got, max }) } else { Ok(()) };
-    puts.iter().try_for_each(|put| {
-        fits("a key of the state", put.key.len(), KEY_BYTES_MAX)?;
-        fits("a value of the state", put.value.as_ref().map_or(0, Vec::len), VALUE_BYTES_MAX)
-    })
 }
 
 /// Why the state may not be used as found, if so.

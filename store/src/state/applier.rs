@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::overlay::{Overlay, Staged, Work};
 use super::place::Place;
-use super::{APPLIED_KEY, SledStep, StateHealth, StateOptions, VALUE_BYTES_MAX, guarded};
+use super::{APPLIED_KEY, SledStep, StateHealth, StateOptions, guarded};
+use crate::limits::VALUE_BYTES_MAX;
 
 /// Puts that sled takes between two flushes.
 const BATCH_PUTS_MAX: usize = 1_024;

@@ -8,6 +8,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::Put;
+use crate::keys::lower_bound;
 
 /// One pending value of a key: the put at `index` of the frame at `position`.
 #[derive(Debug)]
@@ -182,13 +183,5 @@ impl Overlay {
                 self.versions.remove(key);
             }
         }
-    }
-}
-
-/// Where a scan of `prefix` begins that goes on after the key `after`.
-pub(crate) fn lower_bound<'a>(prefix: &'a [u8], after: Option<&'a [u8]>) -> Bound<&'a [u8]> {
-    match after {
-        Some(after) if after >= prefix => Bound::Excluded(after),
-        Some(_) | None => Bound::Included(prefix),
     }
 }
