@@ -146,7 +146,11 @@ impl State {
         let place = Place::new(dir);
         let as_found = match unusable(&place, boot_id) {
             Some(reason) => Err(reason),
-            None => open_sled(&place, options.cache_bytes, read_applied),
+            None => {
+                // Before sled may write: from here on the files are not what the last writer synced.
+                place.write_mark(Mark::Open(boot_id))?;
+                open_sled(&place, options.cache_bytes, read_applied)
+            }
         };
         let (db, applied, found) = match as_found {
             Ok((db, applied)) => (db, applied, Found::Usable { applied }),
@@ -155,10 +159,10 @@ impl State {
                 place.move_aside()?;
                 let (db, ()) = open_sled(&place, options.cache_bytes, |db| write_applied(db, 0))
                     .map_err(|error| failed("opening", &place.state(), &error))?;
+                place.write_mark(Mark::Open(boot_id))?;
                 (db, 0, Found::Rebuild { reason })
             }
         };
-        place.write_mark(Mark::Open(boot_id))?;
         let shared = Arc::new(Shared::new(place.clone(), options, applied));
         let thread = thread::Builder::new().name("sled".to_owned()).spawn({
             let (shared, db) = (Arc::clone(&shared), db.clone());

@@ -15,6 +15,9 @@ use crate::limits::VALUE_BYTES_MAX;
 /// Puts that sled takes between two flushes.
 const BATCH_PUTS_MAX: usize = 1_024;
 
+/// How long fewer puts than that wait for company. A run rewrites the same few keys, of which a batch holds the last.
+const LINGER: Duration = Duration::from_millis(20);
+
 /// Frames forgotten per turn of the lock, so that a commit never waits for a whole batch's.
 const PRUNE_FRAMES_MAX: usize = 64;
 
@@ -50,6 +53,8 @@ pub(super) struct Inner {
     /// Since when the oldest released frame waits with no batch ended; none when nothing waits.
     waiting_since: Option<Instant>,
     sled: Use,
+    /// Callers who wait for sled to catch up: nothing lingers meanwhile.
+    pub(super) hurried: usize,
     /// Why sled is no longer written.
     degraded: Option<String>,
     stop: Stop,
@@ -74,6 +79,7 @@ impl Shared {
             released: applied,
             waiting_since: None,
             sled: Use::Reading(0),
+            hurried: 0,
             degraded: None,
             stop: Stop::No,
         };
@@ -95,16 +101,29 @@ impl Shared {
         }
         if inner.waiting_since.is_none() && inner.applied < inner.released {
             inner.waiting_since = Some(Instant::now());
+            self.work.notify_one();
+        } else if inner.overlay.puts() >= BATCH_PUTS_MAX {
+            self.work.notify_one();
         }
-        self.work.notify_one();
         let lag_puts_max = self.options.lag_puts_max;
-        let _inner =
-            self.wait(inner, |inner| inner.overlay.puts() > lag_puts_max && inner.applied < inner.released);
+        self.hurry(inner, |inner| inner.overlay.puts() > lag_puts_max && inner.applied < inner.released);
     }
 
     /// Waits until everything released is applied, or sled is given up.
     pub(super) fn settle(&self) {
-        let _inner = self.wait(self.lock(), |inner| inner.applied < inner.released);
+        self.hurry(self.lock(), |inner| inner.applied < inner.released);
+    }
+
+    fn hurry<'a>(&'a self, mut inner: MutexGuard<'a, Inner>, behind: impl Fn(&Inner) -> bool) {
+        if inner.waiting_since.is_none() {
+            return;
+        }
+        inner.hurried += 1;
+        if behind(&inner) {
+            self.work.notify_one();
+        }
+        inner = self.wait(inner, behind);
+        inner.hurried -= 1;
     }
 
     /// Lets a reader into sled once no batch is being applied. False if sled was given up: the reader is not in.
@@ -196,13 +215,23 @@ impl Shared {
             if inner.degraded.is_some() || inner.stop == Stop::Now {
                 return None;
             }
-            if inner.applied < inner.released {
+            let Some(since) = inner.waiting_since else {
+                if inner.stop == Stop::Settled {
+                    return None;
+                }
+                inner = self.work.wait(inner).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let lingered = since.elapsed();
+            if inner.hurried > 0
+                || inner.stop == Stop::Settled
+                || inner.overlay.puts() >= BATCH_PUTS_MAX
+                || lingered >= LINGER
+            {
                 return Some(inner.overlay.next(inner.released, BATCH_PUTS_MAX));
             }
-            if inner.stop == Stop::Settled {
-                return None;
-            }
-            inner = self.work.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            let answer = self.work.wait_timeout(inner, LINGER.saturating_sub(lingered));
+            inner = answer.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
