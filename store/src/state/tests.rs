@@ -376,6 +376,52 @@ fn reopen(state: State, dir: &Path, frames: &[Vec<Put>]) -> State {
     state
 }
 
+/// The frames that the process below writes, by position.
+fn endless_frame(position: u64) -> Vec<Put> {
+    vec![put(&format!("k{}", position % 7), &position.to_string()), delete(&format!("k{}", position * 3 % 7))]
+}
+
+/// Names the directory in which the process below writes.
+const ENDLESS_DIR: &str = "STATE_TESTS_ENDLESS_DIR";
+
+/// The process of the test after this one; does nothing when it runs as a test itself.
+#[test]
+fn endless_writer() {
+    let Some(dir) = std::env::var_os(ENDLESS_DIR) else { return };
+    let (state, _) = open(Path::new(&dir), StateOptions::default());
+    for position in 0.. {
+        commit(&state, position, &endless_frame(position));
+        if position % 1_000 == 999 {
+            state.settle();
+            std::fs::write(Path::new(&dir).join("settled"), (position + 1).to_string()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_whole_frames_up_to_its_position() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "state::tests::endless_writer"])
+        .env(ENDLESS_DIR, dir.path())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let settled = || std::fs::read_to_string(dir.path().join("settled")).ok()?.parse::<u64>().ok();
+    while settled().is_none_or(|settled| settled < 5_000) {
+        assert_eq!(writer.try_wait().unwrap(), None);
+        thread::yield_now();
+    }
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    let (state, found) = open(dir.path(), StateOptions::default());
+    let applied = state.health().applied;
+    assert_eq!(found, Found::Usable { applied });
+    assert!(applied >= 5_000, "{applied}");
+    let frames: Vec<_> = (0..applied).map(endless_frame).collect();
+    assert_eq!(all(&state), fold(&frames).into_iter().collect::<Pairs>());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
