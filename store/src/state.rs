@@ -13,8 +13,9 @@
 //!    it entered is in sled, whatever was not is in its copy.
 //! 3. Only released frames reach sled, and released frames are never void.
 //! 4. When sled stalls, fails or panics, it is not written again and the overlay keeps the newest value of every key
-//!    put since, in-flight batch included. Reads of other keys still ask sled, each on a thread of its own with a
-//!    deadline. If sled does not answer even that, they are errors that say to reopen; commits go on.
+//!    put since, in-flight batch included: its size is bounded by the keys that there are, not by the number of
+//!    transitions. Reads of other keys still ask sled, each on a thread of its own with a deadline. If sled does not
+//!    answer even that, they are errors that say to open the store again; commits go on.
 
 mod applier;
 mod overlay;
@@ -119,7 +120,7 @@ pub struct StateHealth {
     pub degraded: Option<String>,
 }
 
-/// The committed state. Dropping it without `close` leaves what a killed process would leave.
+/// The committed state. Dropping it without `close` is like being killed, but for the thread that may run on a while.
 pub(crate) struct State {
     shared: Arc<Shared>,
     db: sled::Db,
