@@ -1,0 +1,102 @@
+//! The model's context, kept while a run is driven and rebuilt from the journal when it is taken over.
+//!
+//! Owns which messages the next request holds. A resume reads the context, never the history before it.
+
+use std::sync::Arc;
+
+use model::phase::EntryRef;
+use model::{Message, RunId};
+
+use crate::fold::Entry;
+use crate::harness::default_conversion;
+use crate::provider::Prepared;
+
+/// One message of the context.
+#[derive(Clone, Debug)]
+struct Slot {
+    at: EntryRef,
+    whole: Arc<Prepared>,
+    /// As the model sees it by default; none: not at all.
+    seen: Option<Arc<Prepared>>,
+}
+
+/// The context of one run.
+#[derive(Debug, Default)]
+pub(crate) struct Context {
+    slots: Vec<Slot>,
+}
+
+impl Context {
+    /// Starts again with messages that a record put in place of everything before.
+    pub(crate) fn replace(&mut self, run: RunId, seq: u64, base: &[Message], first_kept: Option<EntryRef>) {
+        let keeps_from = first_kept.and_then(|first| self.slots.iter().position(|slot| slot.at == first));
+        let kept = keeps_from.map_or_else(Vec::new, |index| self.slots.split_off(index));
+        self.slots.clear();
+        for (n, message) in (0u32..).zip(base) {
+            self.push_message(EntryRef { run, seq, n }, Arc::new(message.clone()));
+        }
+        self.slots.extend(kept);
+    }
+
+    /// Appends what entered the transcript.
+    pub(crate) fn push(&mut self, entry: Entry) {
+        self.push_message(entry.at, entry.message);
+    }
+
+    fn push_message(&mut self, at: EntryRef, message: Arc<Message>) {
+        let whole = Arc::new(prepare(Message::clone(&message)));
+        let seen = match message.as_ref() {
+            Message::Custom(_) => default_conversion(&message).map(|message| Arc::new(prepare(message))),
+            Message::User(_) | Message::Assistant(_) | Message::ToolResult(_) => Some(Arc::clone(&whole)),
+        };
+        self.slots.push(Slot { at, whole, seen });
+    }
+
+    /// Every message, as stored.
+    pub(crate) fn whole(&self) -> Vec<Arc<Prepared>> {
+        self.slots.iter().map(|slot| Arc::clone(&slot.whole)).collect()
+    }
+
+    /// The messages as the model sees them by default.
+    pub(crate) fn seen(&self) -> Vec<Arc<Prepared>> {
+        self.slots.iter().filter_map(|slot| slot.seen.clone()).collect()
+    }
+
+    /// Role of the last message.
+    pub(crate) fn last(&self) -> Option<&Message> {
+        self.slots.last().map(|slot| &slot.whole.message)
+    }
+
+    /// Where a summary may end: the newest message from which on at most half of the messages stay, and that is not
+    /// a tool result. None if there is nothing to summarise.
+    pub(crate) fn cut_point(&self) -> Option<EntryRef> {
+        let half = self.slots.len() / 2;
+        let is_cut = |slot: &&Slot| !matches!(slot.whole.message, Message::ToolResult(_));
+        self.slots.get(half.max(1)..)?.iter().find(is_cut).map(|slot| slot.at)
+    }
+
+    /// The messages before `first_kept`.
+    pub(crate) fn before(&self, first_kept: EntryRef) -> Vec<Arc<Prepared>> {
+        self.slots.iter().take_while(|slot| slot.at != first_kept).map(|slot| Arc::clone(&slot.whole)).collect()
+    }
+
+    /// True if the transcript ends in network content that no user message has followed.
+    pub(crate) fn is_tainted(&self) -> bool {
+        self.slots
+            .iter()
+            .rev()
+            .find_map(|slot| match &slot.whole.message {
+                Message::User(_) => Some(false),
+                Message::Assistant(message) => message.is_tainted.then_some(true),
+                Message::ToolResult(message) => message.result.is_network.then_some(true),
+                Message::Custom(_) => None,
+            })
+            .unwrap_or(false)
+    }
+}
+
+/// A message with the hash of its stored bytes.
+pub(crate) fn prepare(message: Message) -> Prepared {
+    let bytes = postcard::to_stdvec(&message).unwrap_or_default();
+    Prepared { message, hash: *blake3::hash(&bytes).as_bytes() }
+}

@@ -1,0 +1,243 @@
+//! Jobs: what a caller asks for, and what is journaled of it.
+//!
+//! Owns the way from a job to the first record of a run. It must never read the environment or the disk.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use model::input::Submission;
+use model::message::UserMessage;
+use model::state::{Limits, Wants};
+use model::{Block, JsonText, Label, Message, Millis, RunId};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Config, OnUnknown, Thinking, ToolExecution, Usd};
+
+/// What a caller asks for. Only the prompt is required; everything else has the configuration's default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Job {
+    /// What the model is asked, oldest first. Empty to continue from `base`.
+    pub prompts: Vec<Message>,
+    /// A transcript from elsewhere that stands before the prompts.
+    pub base: Vec<Message>,
+    /// Session to run in; a new one of its own if none.
+    pub session: Option<String>,
+    /// Makes the submission idempotent: the same key finds the same run.
+    pub key: Option<String>,
+    /// Name of the model.
+    pub model: Option<String>,
+    /// Directory that tools work in.
+    pub workspace: Option<PathBuf>,
+    /// Names of the tools that the model may call.
+    pub tools: Option<Vec<String>>,
+    /// System prompt.
+    pub system: Option<String>,
+    /// Thinking level.
+    pub thinking: Option<Thinking>,
+    /// How calls of one answer run.
+    pub tool_execution: Option<ToolExecution>,
+    /// Wall-clock limit in seconds, 0 for none.
+    pub timeout_s: Option<u64>,
+    /// Most turns, 0 for no cap.
+    pub max_turns: Option<u64>,
+    /// Most model calls, 0 for no cap.
+    pub max_calls: Option<u64>,
+    /// Most tokens of all kinds, 0 for no cap.
+    pub max_tokens: Option<u64>,
+    /// Most money, 0 for no cap.
+    pub max_usd: Option<Usd>,
+    /// Free labels.
+    pub labels: BTreeMap<String, String>,
+    /// Id of the job in its batch.
+    pub custom_id: Option<String>,
+    /// Name of the batch.
+    pub batch: Option<String>,
+    /// Failed model calls are tried again; true if none.
+    pub retries: Option<bool>,
+    /// Each poll takes every message that waits, not one.
+    pub drains_all: bool,
+}
+
+impl Job {
+    /// A job with one prompt.
+    pub fn new(prompt: impl Into<String>) -> Self {
+        let content = vec![Block::Text(prompt.into())];
+        let prompt = Message::User(UserMessage { content, at: Millis::default() });
+        Self { prompts: vec![prompt], ..Self::default() }
+    }
+
+    /// The same with a model.
+    pub fn model(self, model: impl Into<String>) -> Self {
+        Self { model: Some(model.into()), ..self }
+    }
+
+    /// The same with a workspace.
+    pub fn workspace(self, workspace: impl Into<PathBuf>) -> Self {
+        Self { workspace: Some(workspace.into()), ..self }
+    }
+
+    /// The same with a session.
+    pub fn session(self, session: impl Into<String>) -> Self {
+        Self { session: Some(session.into()), ..self }
+    }
+
+    /// The same with tools.
+    pub fn tools<T: Into<String>>(self, tools: impl IntoIterator<Item = T>) -> Self {
+        Self { tools: Some(tools.into_iter().map(Into::into).collect()), ..self }
+    }
+
+    /// The same with an idempotency key.
+    pub fn key(self, key: impl Into<String>) -> Self {
+        Self { key: Some(key.into()), ..self }
+    }
+}
+
+/// What a run keeps of its job and of the configuration it started with, beside what the state machine reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobFacts {
+    /// Id in its batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom_id: Option<String>,
+    /// Name of its batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<String>,
+    /// Directory that tools work in; none for a run without files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<PathBuf>,
+    /// Names of its tools.
+    pub tools: Vec<String>,
+    /// System prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// Free labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// What the model's provider said of itself at the start.
+    pub model_identity: String,
+    /// How calls of one answer run.
+    pub tool_execution: ToolExecution,
+    /// Limits of each tool.
+    pub tool_limits: BTreeMap<String, ToolLimits>,
+}
+
+/// The limits of one tool in one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolLimits {
+    /// The most bytes of text in a result.
+    pub output_bytes_max: u64,
+    /// The longest a call may take, in seconds; 0 for no limit.
+    pub timeout_s: u64,
+    /// What follows when the outcome of a call is unknown.
+    pub on_unknown: OnUnknown,
+}
+
+/// What `ls` shows of a run beside its state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Meta {
+    pub(crate) session: String,
+    pub(crate) custom_id: String,
+    pub(crate) batch: String,
+    pub(crate) model: String,
+    pub(crate) labels: Vec<(String, String)>,
+    pub(crate) submitted_at_ms: i64,
+}
+
+/// The most bytes of labels that the list of runs keeps; the journal keeps all.
+const META_LABEL_BYTES_MAX: usize = 2048;
+
+impl Meta {
+    pub(crate) fn new(submission: &Submission, facts: &JobFacts, at: Millis) -> Self {
+        let cut = |text: &str| Label::from(text).as_str().to_owned();
+        let mut left = META_LABEL_BYTES_MAX;
+        let fitting = facts.labels.iter().take_while(|(name, value)| {
+            let bytes = name.len() + value.len();
+            let is_fitting = bytes <= left;
+            left = left.saturating_sub(bytes);
+            is_fitting
+        });
+        Self {
+            session: cut(&submission.session),
+            custom_id: facts.custom_id.as_deref().map(cut).unwrap_or_default(),
+            batch: facts.batch.as_deref().unwrap_or_default().chars().take(200).collect(),
+            model: submission.model.as_str().to_owned(),
+            labels: fitting.map(|(name, value)| (name.clone(), value.clone())).collect(),
+            submitted_at_ms: at.0,
+        }
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).unwrap_or_default()
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        postcard::from_bytes(bytes).ok()
+    }
+}
+
+impl JobFacts {
+    /// The facts as a run keeps them.
+    pub(crate) fn to_text(&self) -> JsonText {
+        JsonText::from(&serde_json::to_value(self).unwrap_or_default())
+    }
+
+    /// The facts of a submission.
+    pub(crate) fn of(submission: &Submission) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(submission.job.as_str())
+    }
+}
+
+/// The first record of the run that a job becomes.
+pub(crate) fn submission(
+    run: RunId,
+    job: &Job,
+    config: &Config,
+    wants: Wants,
+    model: &str,
+    model_identity: String,
+) -> (Submission, JobFacts) {
+    let defaults = &config.defaults;
+    let tools = job.tools.clone().unwrap_or_else(|| defaults.tools.clone());
+    let limits_of = |name: &String| {
+        let tool = config.tool(name);
+        let limits = ToolLimits {
+            output_bytes_max: tool.output_bytes_max,
+            timeout_s: config.tool_timeout_s(name),
+            on_unknown: tool.on_unknown,
+        };
+        (name.clone(), limits)
+    };
+    let facts = JobFacts {
+        custom_id: job.custom_id.clone(),
+        batch: job.batch.clone(),
+        workspace: job.workspace.clone(),
+        tool_limits: tools.iter().map(limits_of).collect(),
+        tools,
+        system: job.system.clone(),
+        labels: job.labels.clone(),
+        model_identity,
+        tool_execution: job.tool_execution.unwrap_or(defaults.tool_execution),
+    };
+    let submission = Submission {
+        run,
+        session: job.session.clone().unwrap_or_else(|| run.to_string()),
+        prompts: job.prompts.clone(),
+        base: job.base.clone(),
+        model: Label::from(model),
+        thinking: Label::from(job.thinking.unwrap_or(defaults.thinking).to_string().as_str()),
+        wants: Wants {
+            retries: job.retries.unwrap_or(true),
+            loop_detection: defaults.loop_detection,
+            drains_all: job.drains_all,
+            ..wants
+        },
+        limits: Limits {
+            time_ms: job.timeout_s.unwrap_or(defaults.timeout_s).saturating_mul(1000),
+            turns: job.max_turns.unwrap_or(defaults.max_turns),
+            calls: job.max_calls.unwrap_or(defaults.max_calls),
+            tokens: job.max_tokens.unwrap_or(defaults.max_tokens),
+            usd_micros: job.max_usd.unwrap_or(defaults.max_usd).micros(),
+        },
+        job: facts.to_text(),
+    };
+    (submission, facts)
+}

@@ -1,0 +1,124 @@
+//! The runs that this engine knows: who drives them, who watches them.
+//!
+//! Owns the meeting point of drivers, handles and observers. It must never hold a run's state: that is in the store.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use model::{Outcome, ParkReason, RunId};
+use tokio::sync::{Notify, broadcast, watch};
+
+use crate::event::Stamped;
+
+/// Where a run rests when no driver moves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// It has ended.
+    Done {
+        /// How.
+        outcome: Outcome,
+        /// Why, unless it completed.
+        reason: Option<String>,
+    },
+    /// It needs a person.
+    Parked(ParkReason),
+    /// The engine stopped; the run continues when it is resumed.
+    Stopped,
+}
+
+/// Live updates that a slow reader may be behind before it loses some.
+const LIVE_UPDATES_MAX: usize = 1024;
+
+/// One run's meeting point.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    /// Something was accepted into the inbox.
+    pub(crate) inbox: Notify,
+    rest: watch::Sender<Option<Rest>>,
+    committed: watch::Sender<u64>,
+    live: Mutex<Option<broadcast::Sender<Stamped>>>,
+}
+
+impl Watched {
+    fn new() -> Self {
+        Self {
+            inbox: Notify::new(),
+            rest: watch::Sender::new(None),
+            committed: watch::Sender::new(0),
+            live: Mutex::new(None),
+        }
+    }
+
+    /// Tells that the run rests, or moves again.
+    pub(crate) fn set_rest(&self, rest: Option<Rest>) {
+        self.rest.send_replace(rest);
+    }
+
+    /// Follows where the run rests.
+    pub(crate) fn rest(&self) -> watch::Receiver<Option<Rest>> {
+        self.rest.subscribe()
+    }
+
+    /// Tells the sequence of the newest commit.
+    pub(crate) fn set_committed(&self, seq: u64) {
+        // Nobody listens to most runs: a plain check is cheaper than waking nobody.
+        if self.committed.receiver_count() > 0 {
+            self.committed.send_replace(seq);
+        }
+    }
+
+    /// Follows the newest commit.
+    pub(crate) fn committed(&self) -> watch::Receiver<u64> {
+        self.committed.subscribe()
+    }
+
+    /// Follows live updates from now on.
+    pub(crate) fn updates(&self) -> broadcast::Receiver<Stamped> {
+        lock(&self.live).get_or_insert_with(|| broadcast::channel(LIVE_UPDATES_MAX).0).subscribe()
+    }
+
+    /// True if anybody follows live updates.
+    pub(crate) fn has_listeners(&self) -> bool {
+        lock(&self.live).as_ref().is_some_and(|live| live.receiver_count() > 0)
+    }
+
+    /// Passes a live update on to whoever follows.
+    pub(crate) fn update(&self, update: Stamped) {
+        if let Some(live) = lock(&self.live).as_ref() {
+            // An error means that nobody listens any more.
+            let _ = live.send(update);
+        }
+    }
+}
+
+/// The meeting points of all runs that anybody is interested in.
+#[derive(Debug, Default)]
+pub(crate) struct Runs {
+    watched: Mutex<HashMap<RunId, Arc<Watched>>>,
+}
+
+impl Runs {
+    /// The meeting point of a run, made if there is none.
+    pub(crate) fn watch(&self, run: RunId) -> Arc<Watched> {
+        let mut watched = lock(&self.watched);
+        Arc::clone(watched.entry(run).or_insert_with(|| Arc::new(Watched::new())))
+    }
+
+    /// The meeting point of a run, if anybody is interested in it.
+    pub(crate) fn find(&self, run: RunId) -> Option<Arc<Watched>> {
+        lock(&self.watched).get(&run).cloned()
+    }
+
+    /// Forgets a run that has ended and that only this map still knows.
+    pub(crate) fn forget(&self, run: RunId) {
+        let mut watched = lock(&self.watched);
+        if watched.get(&run).is_some_and(|entry| Arc::strong_count(entry) <= 2) {
+            watched.remove(&run);
+        }
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A poisoned lock means that a thread panicked between two field writes of plain data; the data is still whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
