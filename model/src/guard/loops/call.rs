@@ -99,13 +99,13 @@ impl ToolKind {
             Self::Process => match action {
                 Some("poll") => CallKind::Poll(PollKind::Poll),
                 Some("log") => CallKind::Poll(PollKind::Log),
-                _ => CallKind::Plain,
+                Some(_) | None => CallKind::Plain,
             },
             Self::Send => CallKind::Send,
             Self::Message => match action {
                 Some("send" | "broadcast" | "reply" | "thread-reply" | "sendWithEffect") => CallKind::Send,
                 Some("sendAttachment" | "upload-file" | "sticker" | "poll") => CallKind::Send,
-                _ => CallKind::Plain,
+                Some(_) | None => CallKind::Plain,
             },
         }
     }

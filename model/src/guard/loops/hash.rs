@@ -20,10 +20,11 @@ macro_rules! hashes {
                 hasher.finalize_xof().fill(&mut bytes);
                 Self(bytes)
             }
+        }
 
-            /// Its bytes, to hash it into another; zeros for none.
-            pub(super) fn bytes(hash: Option<Self>) -> [u8; $bytes] {
-                hash.map_or([0; $bytes], |hash| hash.0)
+        impl AsRef<[u8]> for $name {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
             }
         }
 

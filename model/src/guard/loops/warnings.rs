@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::admission::Warning;
 use super::call::CallFacts;
 use super::detect::Detector;
-use super::hash::{ActionKey, ResultHash, RunHash, ToolHash, WarningKey};
+use super::hash::{RunHash, WarningKey};
 use super::streaks::History;
 use super::{WARNING_BUCKET, WARNING_KEYS_MAX};
 
@@ -56,34 +56,34 @@ impl WarningKey {
         call: &CallFacts,
         detector: Detector,
     ) -> Self {
-        let mut subject = blake3::Hasher::new();
-        subject.update(detector.name().as_bytes());
-        subject.update(&RunHash::bytes(run));
-        match detector {
-            Detector::KnownPollNoProgress => {
-                subject.update(&ActionKey::bytes(Some(call.key)));
-                subject.update(&ResultHash::bytes(history.no_progress(call).result));
-            }
+        let answer = history.no_progress(call).result;
+        let other = history.alternation(call).map(|turns| turns.other);
+        let subject: [&[u8]; 2] = match detector {
+            Detector::KnownPollNoProgress => [call.key.as_ref(), bytes(&answer)],
             Detector::PingPong => {
-                let mut pair = [Some(call.key), history.alternation(call).map(|turns| turns.other)];
+                let mut pair = [call.key.as_ref(), bytes(&other)];
                 pair.sort_unstable();
-                for key in pair {
-                    subject.update(&ActionKey::bytes(key));
-                }
+                pair
             }
-            Detector::ArgumentChurn => {
-                subject.update(&ToolHash::bytes(Some(call.tool)));
-            }
+            Detector::ArgumentChurn => [call.tool.as_ref(), &[]],
             Detector::GenericRepeat
             | Detector::UnknownToolRepeat
             | Detector::GlobalCircuitBreaker
             | Detector::BlockedRepeat
-            | Detector::LoopAdmissionFailure => {
-                subject.update(&ActionKey::bytes(Some(call.key)));
-            }
+            | Detector::LoopAdmissionFailure => [call.key.as_ref(), &[]],
+        };
+        // What may be missing has lengths of its own, so for one detector no two subjects feed the same bytes.
+        let mut hasher = blake3::Hasher::new();
+        for part in [detector.name().as_bytes(), bytes(&run)].into_iter().chain(subject) {
+            hasher.update(part);
         }
-        Self::of_hasher(&subject)
+        Self::of_hasher(&hasher)
     }
+}
+
+/// The bytes of a hash that may be missing.
+fn bytes<T: AsRef<[u8]>>(hash: &Option<T>) -> &[u8] {
+    hash.as_ref().map_or(&[], AsRef::as_ref)
 }
 
 #[cfg(test)]

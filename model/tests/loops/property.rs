@@ -1,0 +1,1 @@
+//! What must hold for any sequence of calls.
