@@ -1,6 +1,6 @@
-//! The loop detectors against the reference: every detector vector, every session vector, and what must hold for any
-//! sequence of calls. The vectors are inputs and outputs of the reference; what we decide otherwise is named in
-//! `session::decided_otherwise`.
+//! The loop detectors against the reference: every detector vector, every session vector, and what must hold
+//! for any sequence of calls. The vectors are inputs and outputs of the reference; what we decide otherwise
+//! is named in `session::decided_otherwise`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test states what it relies on")]
 
 #[path = "loops/property.rs"]

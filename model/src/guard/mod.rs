@@ -1,4 +1,4 @@
-//! The guards: pure functions that stop what would otherwise never stop. They decide from what they are given and never
-//! do anything themselves.
+//! The guards: pure functions that stop what would otherwise never stop. They decide from what they are given
+//! and never do anything themselves.
 
 pub mod loops;

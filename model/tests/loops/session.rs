@@ -1,5 +1,5 @@
-//! Whole sessions: the batches a model emits and, for each, what ran, what was blocked, and whether the run ended. Drives
-//! the window as the engine does: admit, veto or record, classify, file.
+//! Whole sessions: the batches a model emits and, for each, what ran, what was blocked, and whether the run
+//! ended. Drives the window as the engine does: admit, veto or record, classify, file.
 
 use std::collections::BTreeMap;
 
@@ -211,19 +211,21 @@ fn without_warnings(report: &Value, mode: Mode) -> Value {
     report
 }
 
-/// From which batch on we decide otherwise than the reference, and what happens in that batch; nothing follows it.
+/// From which batch on we decide otherwise than the reference, and what happens in that batch; nothing
+/// follows it.
 ///
-/// - An alternation of two calls is blocked once; the reference then only warns until the veto has left the window.
-///   Here the blocked call, coming again unchanged, is critical at once, and the second intervention ends the run.
+/// - An alternation of two calls is blocked once; the reference then only warns until the veto has left the
+///   window. Here the blocked call, coming again unchanged, is critical at once, and the second intervention
+///   ends the run.
 fn decided_otherwise() -> BTreeMap<&'static str, (usize, Value)> {
+    let detector = Detector::BlockedRepeat.name();
     let blocked_again = json!({
         "prompt": 0,
         "batch": 11,
-        "signals": [{"level": "critical", "detector": Detector::BlockedRepeat.name(), "count": 1, "tool": "read"}],
+        "signals": [{"level": "critical", "detector": detector, "count": 1, "tool": "read"}],
         "executed": [],
         "blocked": ["c22", "c23"],
-        "intervention":
-            {"toolCallId": "c22", "toolName": "read", "detector": Detector::BlockedRepeat.name(), "count": 1},
+        "intervention": {"toolCallId": "c22", "toolName": "read", "detector": detector, "count": 1},
         "runTerminated": true,
     });
     BTreeMap::from([("pingpong-in-batches-of-two", (11, blocked_again))])

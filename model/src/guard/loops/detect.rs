@@ -1,5 +1,5 @@
-//! The six detectors, in their order of priority. The first that finds something is the verdict. Pure comparison of
-//! counts with thresholds: what is counted is in `streaks`.
+//! The six detectors, in their order of priority. The first that finds something is the verdict. Pure
+//! comparison of counts with thresholds: what is counted is in `streaks`.
 
 use serde::{Deserialize, Serialize};
 
@@ -92,7 +92,8 @@ impl Finding {
     }
 }
 
-/// The verdict on one more call after `history`. All counts but the alternation's are of calls before this one.
+/// The verdict on one more call after `history`. All counts but the alternation's are of calls before this
+/// one.
 pub(super) fn detect(history: History<'_>, call: &CallFacts) -> Option<Finding> {
     let unknown = history.unknown_streak(call);
     if unknown >= UNKNOWN_TOOL_AT {

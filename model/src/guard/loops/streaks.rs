@@ -1,4 +1,5 @@
-//! The counts the detectors compare with their thresholds, over one run's calls as they are. Never decides anything.
+//! The counts the detectors compare with their thresholds, over one run's calls as they are. Never decides
+//! anything.
 
 use super::CHURN_VARIANT_AT;
 use super::call::{CallFacts, CallKind};
@@ -61,8 +62,8 @@ impl<'a> History<'a> {
         1 + count(names.take_while(|name| *name == newest))
     }
 
-    /// Calls without progress: the same action with the same outcome, or for a command any commands with the same
-    /// failure, whichever are more.
+    /// Calls without progress: the same action with the same outcome, or for a command any commands with the
+    /// same failure, whichever are more.
     pub(super) fn no_progress(self, call: &CallFacts) -> Streak {
         let repeats = self.repeat_streak(call);
         match call.kind {
@@ -74,8 +75,8 @@ impl<'a> History<'a> {
         }
     }
 
-    /// The newest calls of this action that came to the same, with the vetoes after each. Other actions in between do
-    /// not interrupt. Without any outcome, vetoes count alone.
+    /// The newest calls of this action that came to the same, with the vetoes after each. Other actions in
+    /// between do not interrupt. Without any outcome, vetoes count alone.
     fn repeat_streak(self, call: &CallFacts) -> Streak {
         let mut streak = Streak { count: 0, result: None };
         let mut vetoes = 0;
@@ -98,9 +99,9 @@ impl<'a> History<'a> {
         }
     }
 
-    /// The newest commands, one after the other, that ended with the same failure, with the vetoes after each. Once the
-    /// scan has crossed another command it does not come back to this one: two commands that fail alike in turns are no
-    /// streak of the one.
+    /// The newest commands, one after the other, that ended with the same failure, with the vetoes after
+    /// each. Once the scan has crossed another command it does not come back to this one: two commands that
+    /// fail alike in turns are no streak of the one.
     fn failure_streak(self, call: &CallFacts) -> Streak {
         let mut streak = Streak { count: 0, result: None };
         let mut reference: Option<(ResultHash, FailureHash)> = None;
@@ -142,8 +143,9 @@ impl<'a> History<'a> {
         count(self.newest().filter(is_veto))
     }
 
-    /// Calls of one tool that went around a few variants of arguments and always failed alike. 0 unless there are at
-    /// least two variants, each was tried often enough, all came to the same, and this call is one of them.
+    /// Calls of one tool that went around a few variants of arguments and always failed alike. 0 unless there
+    /// are at least two variants, each was tried often enough, all came to the same, and this call is one of
+    /// them.
     pub(super) fn churn(self, call: &CallFacts) -> u32 {
         let variants = self.variants(call);
         let is_stable = |variant: &Variant| variant.count >= CHURN_VARIANT_AT;
@@ -154,8 +156,8 @@ impl<'a> History<'a> {
         if is_churn { variants.iter().map(|variant| variant.count).sum() } else { 0 }
     }
 
-    /// The newest calls of this tool that made no progress by their own account, by their arguments, until one made
-    /// some, another tool was called, or the same arguments had come to something else.
+    /// The newest calls of this tool that made no progress by their own account, by their arguments, until
+    /// one made some, another tool was called, or the same arguments had come to something else.
     fn variants(self, call: &CallFacts) -> Vec<Variant> {
         let mut variants: Vec<Variant> = Vec::new();
         for slot in self.newest().take_while(|slot| slot.tool == call.tool) {
@@ -175,7 +177,8 @@ impl<'a> History<'a> {
         variants
     }
 
-    /// Whether this call goes on with an alternation of two actions: the newest call's, and the one before that.
+    /// Whether this call goes on with an alternation of two actions: the newest call's, and the one before
+    /// that.
     pub(super) fn alternation(self, call: &CallFacts) -> Option<Alternation> {
         let last = self.newest().next()?;
         let other = self.newest().find(|slot| slot.key != last.key)?;
