@@ -1,8 +1,6 @@
 //! Whole sessions: the batches a model emits and, for each, what ran, what was blocked, and whether the run
 //! ended. Drives the window as the engine does: admit, veto or record, classify, file.
 
-use std::collections::BTreeMap;
-
 use model::guard::loops::{CallFacts, CallHash, Detector, Finding, Level, RunHash, Warnings, Window};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -211,15 +209,36 @@ fn without_warnings(report: &Value, mode: Mode) -> Value {
     report
 }
 
-/// From which batch on we decide otherwise than the reference, and what happens in that batch; nothing
-/// follows it.
-///
-/// - An alternation of two calls is blocked once; the reference then only warns until the veto has left the
-///   window. Here the blocked call, coming again unchanged, is critical at once, and the second intervention
-///   ends the run.
-fn decided_otherwise() -> BTreeMap<&'static str, (usize, Value)> {
+/// The batch from which on we decide otherwise than the reference, if there is one: a call that was blocked
+/// comes again unchanged, and is blocked again where the reference only warns. What follows has no
+/// counterpart there.
+fn decided_otherwise(reports: &[Value]) -> Option<usize> {
+    reports.iter().position(|report| report["intervention"]["detector"] == Detector::BlockedRepeat.name())
+}
+
+#[test]
+fn every_session_goes_as_in_the_reference_until_we_decide_otherwise() {
+    let sessions: Vec<Session> = cases("session-vectors.jsonl");
+    let mut decisions = Vec::new();
+    for session in &sessions {
+        let (got, length) = drive(session);
+        let decision = decided_otherwise(&got);
+        let compared = decision.unwrap_or(session.expect.len());
+        let stripped = |reports: &[Value]| -> Vec<Value> {
+            reports.iter().take(compared).map(|report| without_warnings(report, session.mode)).collect()
+        };
+        assert_eq!(stripped(&got), stripped(&session.expect), "{}", session.id);
+        match decision {
+            Some(batch) => decisions.push((session.id.as_str(), without_warnings(&got[batch], session.mode))),
+            None => {
+                assert_eq!(got.len(), session.expect.len(), "{}", session.id);
+                assert_eq!(length, session.final_history_length, "{}", session.id);
+            }
+        }
+    }
+    assert_eq!(sessions.len(), 17);
     let detector = Detector::BlockedRepeat.name();
-    let blocked_again = json!({
+    let alternation = json!({
         "prompt": 0,
         "batch": 11,
         "signals": [{"level": "critical", "detector": detector, "count": 1, "tool": "read"}],
@@ -228,30 +247,7 @@ fn decided_otherwise() -> BTreeMap<&'static str, (usize, Value)> {
         "intervention": {"toolCallId": "c22", "toolName": "read", "detector": detector, "count": 1},
         "runTerminated": true,
     });
-    BTreeMap::from([("pingpong-in-batches-of-two", (11, blocked_again))])
-}
-
-#[test]
-fn every_session_goes_as_in_the_reference_or_as_decided() {
-    let sessions: Vec<Session> = cases("session-vectors.jsonl");
-    let decided_otherwise = decided_otherwise();
-    for session in &sessions {
-        let (got, length) = drive(session);
-        let mut expected = session.expect.clone();
-        let decision = decided_otherwise.get(session.id.as_str());
-        if let Some((batch, report)) = decision {
-            expected.truncate(*batch);
-            expected.push(report.clone());
-        }
-        let stripped = |reports: &[Value]| -> Vec<Value> {
-            reports.iter().map(|report| without_warnings(report, session.mode)).collect()
-        };
-        assert_eq!(stripped(&got), stripped(&expected), "{}", session.id);
-        if decision.is_none() {
-            assert_eq!(length, session.final_history_length, "{}", session.id);
-        }
-    }
-    assert_eq!(sessions.len(), 17);
+    assert_eq!(decisions, [("pingpong-in-batches-of-two", alternation)]);
 }
 
 /// A session of one run whose batches hold one call each, and what happened to each.

@@ -148,11 +148,11 @@ impl<'a> History<'a> {
     /// them.
     pub(super) fn churn(self, call: &CallFacts) -> u32 {
         let variants = self.variants(call);
-        let is_stable = |variant: &Variant| variant.count >= CHURN_VARIANT_AT;
+        let Some(first) = variants.first() else { return 0 };
         let is_alike =
-            variants.iter().all(|variant| Some(variant.result) == variants.first().map(|v| v.result));
-        let is_one = variants.iter().any(|variant| variant.key == call.key);
-        let is_churn = variants.len() >= 2 && is_one && is_alike && variants.iter().all(is_stable);
+            |variant: &Variant| variant.count >= CHURN_VARIANT_AT && variant.result == first.result;
+        let is_one = |variant: &Variant| variant.key == call.key;
+        let is_churn = variants.len() >= 2 && variants.iter().all(is_alike) && variants.iter().any(is_one);
         if is_churn { variants.iter().map(|variant| variant.count).sum() } else { 0 }
     }
 
@@ -178,35 +178,21 @@ impl<'a> History<'a> {
     }
 
     /// Whether this call goes on with an alternation of two actions: the newest call's, and the one before
-    /// that.
+    /// that. If other calls of the newest action lie in between, there is none: the tail is too short.
     pub(super) fn alternation(self, call: &CallFacts) -> Option<Alternation> {
         let last = self.newest().next()?;
         let other = self.newest().find(|slot| slot.key != last.key)?;
         if call.key != other.key {
             return None;
         }
-        let turns = [last.key, other.key];
-        let tail = self.newest().zip(turns.iter().cycle()).take_while(|(slot, turn)| slot.key == **turn);
-        let mut sides = [None, None];
-        let (mut length, mut is_without_progress) = (0, true);
-        for ((slot, _), side) in tail.zip([0, 1].into_iter().cycle()) {
-            length += 1;
-            is_without_progress &= is_constant(&mut sides[side], slot);
+        let turns = [last, other].into_iter().cycle();
+        let (mut tail, mut is_without_progress) = (0, true);
+        for (slot, turn) in self.newest().zip(turns).take_while(|(slot, turn)| slot.key == turn.key) {
+            tail += 1;
+            is_without_progress &= slot.result().is_some() && slot.result() == turn.result();
         }
-        (length >= 2).then_some(Alternation {
-            count: length + 1,
-            paired: last.tool,
-            other: last.key,
-            is_without_progress,
-        })
-    }
-}
-
-/// Whether `slot` came to something, and to the same as the earlier ones of its side.
-fn is_constant(side: &mut Option<ResultHash>, slot: &Slot) -> bool {
-    match slot.outcome {
-        Some(OutcomeFacts::Settled(settled)) => *side.get_or_insert(settled.result) == settled.result,
-        Some(OutcomeFacts::Vetoed) | None => false,
+        let count = tail + 1;
+        (tail >= 2).then_some(Alternation { count, paired: last.tool, other: last.key, is_without_progress })
     }
 }
 

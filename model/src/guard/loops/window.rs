@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::WINDOW_SLOTS_MAX;
 use super::call::CallFacts;
 use super::detect::{Finding, detect};
-use super::hash::{ActionKey, CallHash, RunHash, ToolHash};
+use super::hash::{ActionKey, CallHash, ResultHash, RunHash, ToolHash};
 use super::outcome::OutcomeFacts;
 use super::streaks::History;
 
@@ -36,6 +36,14 @@ impl Slot {
         outcome: Option<OutcomeFacts>,
     ) -> Self {
         Self { tool: facts.tool, key: facts.key, run, call, outcome }
+    }
+
+    /// What it came to, if it came to something.
+    pub(super) fn result(&self) -> Option<ResultHash> {
+        match self.outcome {
+            Some(OutcomeFacts::Settled(settled)) => Some(settled.result),
+            Some(OutcomeFacts::Vetoed) | None => None,
+        }
     }
 }
 
