@@ -555,3 +555,25 @@ fn number_spellings_make_no_difference_and_values_do() {
     assert_ne!(key("{\"a\":1.5}"), key("{\"a\":1.25}"));
     assert_ne!(key("{\"a\":null}"), key("{}"));
 }
+
+/// Windows outlive the version that wrote them, so what a hash is made of must not change unnoticed.
+#[test]
+fn hashes_are_the_same_in_every_version() {
+    let mut log = Log { run: RunHash::of("r"), ..Log::default() };
+    log.add(&exec("make"), ended(1, "boom in 3ms")).add(&edit(1), error("unknown tool: frob"));
+    log.add(&read("a"), said("text"))
+        .add(&poll(), VETO)
+        .pending(&facts("message", &json!({"action": "send"})));
+    let bytes = postcard::to_allocvec(&log.window).unwrap();
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let golden = [
+        "05fe7dfde658314ec815e9cd4e43f3ed9844ed7f282dadae0201b2dea48d667b282101df926ee87482c16d0101035587",
+        "b2572255b5792a406829224b510148f80e0a7035d8b3b752c6105ac7f45b00009ca5e8d1312e2fc7d93f0d108cbf2bde",
+        "5dcaa87e52c4143a01b2dea48d667b282101df926ee87482c16d0101d75c9afc729305afd4f57f45bd298f4d000120a6",
+        "8635f3d8947d01a9cc9a632386985af5c1dd5c168404e7175c6797c0ef06c201b2dea48d667b282101df926ee87482c1",
+        "6d0101912c5e6c1a08ee50e00e60cdf5ebdd32000000033698ee3178669ec84d00f2274c0553dab81c931490602501b2",
+        "dea48d667b282101df926ee87482c16d01004bd766dabadb76f2833787a743a784d9b7a4b5afd31f87d801b2dea48d66",
+        "7b28210174b5afd9cc741d2600",
+    ];
+    assert_eq!(hex, golden.concat());
+}

@@ -99,7 +99,7 @@ pub(super) fn detect(history: History<'_>, call: &CallFacts) -> Option<Finding> 
     if unknown >= UNKNOWN_TOOL_AT {
         return Some(Finding::critical(Detector::UnknownToolRepeat, unknown));
     }
-    let repeats = history.no_progress(call).count;
+    let repeats = history.no_progress(call);
     if repeats >= BREAKER_AT {
         return Some(Finding::critical(Detector::GlobalCircuitBreaker, repeats));
     }
@@ -119,7 +119,7 @@ pub(super) fn detect(history: History<'_>, call: &CallFacts) -> Option<Finding> 
         };
         return Some(Finding { paired: Some(turns.paired), ..finding });
     }
-    if !is_poll && repeats >= CRITICAL_AT {
+    if repeats >= CRITICAL_AT {
         return Some(Finding::critical(Detector::GenericRepeat, repeats));
     }
     let churn = history.churn(call);

@@ -45,7 +45,7 @@ pub struct Settled {
 }
 
 /// Which rule made a result hash. In front of what the rule hashes, so that results of two rules never
-/// compare equal.
+/// compare equal. The numbers live on in stored hashes: they keep their meaning.
 #[derive(Clone, Copy)]
 enum Rule {
     Error = 1,

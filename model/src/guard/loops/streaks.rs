@@ -64,20 +64,17 @@ impl<'a> History<'a> {
 
     /// Calls without progress: the same action with the same outcome, or for a command any commands with the
     /// same failure, whichever are more.
-    pub(super) fn no_progress(self, call: &CallFacts) -> Streak {
-        let repeats = self.repeat_streak(call);
+    pub(super) fn no_progress(self, call: &CallFacts) -> u32 {
+        let repeats = self.repeats(call).count;
         match call.kind {
-            CallKind::Exec => {
-                let failures = self.failure_streak(call);
-                if failures.count > repeats.count { failures } else { repeats }
-            }
+            CallKind::Exec => repeats.max(self.failures(call)),
             CallKind::Plain | CallKind::Write | CallKind::Poll(_) | CallKind::Send => repeats,
         }
     }
 
     /// The newest calls of this action that came to the same, with the vetoes after each. Other actions in
     /// between do not interrupt. Without any outcome, vetoes count alone.
-    fn repeat_streak(self, call: &CallFacts) -> Streak {
+    pub(super) fn repeats(self, call: &CallFacts) -> Streak {
         let mut streak = Streak { count: 0, result: None };
         let mut vetoes = 0;
         for slot in self.newest().filter(|slot| slot.key == call.key) {
@@ -102,8 +99,8 @@ impl<'a> History<'a> {
     /// The newest commands, one after the other, that ended with the same failure, with the vetoes after
     /// each. Once the scan has crossed another command it does not come back to this one: two commands that
     /// fail alike in turns are no streak of the one.
-    fn failure_streak(self, call: &CallFacts) -> Streak {
-        let mut streak = Streak { count: 0, result: None };
+    fn failures(self, call: &CallFacts) -> u32 {
+        let mut count = 0;
         let mut reference: Option<(ResultHash, FailureHash)> = None;
         let mut has_crossed = false;
         let mut vetoes = 0;
@@ -126,10 +123,10 @@ impl<'a> History<'a> {
             if result != same_result && failure != same_failure {
                 break;
             }
-            streak = Streak { count: streak.count + vetoes + 1, result: Some(same_result) };
+            count += vetoes + 1;
             vetoes = 0;
         }
-        streak
+        count
     }
 
     /// Records of this action, whatever came of them and whatever lies in between.

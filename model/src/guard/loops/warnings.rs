@@ -57,7 +57,7 @@ impl WarningKey {
         call: &CallFacts,
         detector: Detector,
     ) -> Self {
-        let answer = history.no_progress(call).result;
+        let answer = history.repeats(call).result;
         let other = history.alternation(call).map(|turns| turns.other);
         let subject: [&[u8]; 2] = match detector {
             Detector::KnownPollNoProgress => [call.key.as_ref(), bytes(&answer)],
