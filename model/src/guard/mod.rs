@@ -1,4 +1,5 @@
-//! Guards: pure functions over fields of the state that keep a run from looping, waiting or spending for ever.
+//! The guards: pure functions that stop what would otherwise never stop. They decide from what they are given
+//! and never do anything themselves.
 
 pub mod loops;
 pub mod retry;

@@ -1,4 +1,5 @@
-//! May this batch of calls run? Decided for all of them before any starts, from the window alone, which stays as it is.
+//! May this batch of calls run? Decided for all of them before any starts, from the window alone, which stays
+//! as it is.
 
 use super::call::CallFacts;
 use super::detect::{Detector, Finding, Level, detect};
@@ -37,8 +38,9 @@ pub struct Intervention {
 }
 
 impl Window {
-    /// Whether `calls` may run together. Each is judged as if those before it had been vetoed: they count as repetitions
-    /// already, but nothing is assumed of their outcomes. So 20 identical calls may run in one batch and 21 may not.
+    /// Whether `calls` may run together. Each is judged as if those before it had been vetoed: they count as
+    /// repetitions already, but nothing is assumed of their outcomes. So 20 identical calls may run in one
+    /// batch and 21 may not.
     pub fn admit(&self, run: Option<RunHash>, calls: &[CallFacts]) -> Admission {
         let mut slots = self.slots().to_vec();
         let mut warnings = Vec::new();
@@ -59,7 +61,8 @@ impl Window {
         Admission { warnings, intervention: None }
     }
 
-    /// The six detectors on `history`, then the window's own memory: of real blocks, not of this batch's earlier calls.
+    /// The six detectors on `history`, then the window's own memory: of real blocks, not of this batch's
+    /// earlier calls.
     fn judge(&self, run: Option<RunHash>, history: History<'_>, call: &CallFacts) -> Option<Finding> {
         let verdict = detect(history, call);
         if let Some(Finding { level: Level::Critical, .. }) = verdict {

@@ -1,4 +1,5 @@
-//! What loop detection knows of a call before it runs: two hashes and a kind. Names and arguments stay outside.
+//! What loop detection knows of a call before it runs: two hashes and a kind. Names and arguments stay
+//! outside.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,5 +1,6 @@
-//! One canonical form for JSON, hashed as it is written: equal values give equal bytes, different values different
-//! ones. Object keys are sorted and numbers are IEEE doubles, so `1`, `1.0` and `1e0` are one number. Keeps nothing.
+//! One canonical form for JSON, hashed as it is written: equal values give equal bytes, different values
+//! different ones. Object keys are sorted and numbers are IEEE doubles, so `1`, `1.0` and `1e0` are one
+//! number. Keeps nothing.
 
 use std::borrow::Cow;
 
@@ -18,7 +19,8 @@ pub(super) enum Form {
     Delivery,
 }
 
-/// Writes values into a hash, each with its type and length in front, so that no two sequences of values run together.
+/// Writes values into a hash, each with its type and length in front, so that no two sequences of values run
+/// together.
 pub(super) struct Canon {
     hasher: blake3::Hasher,
     form: Form,
@@ -80,8 +82,8 @@ impl Canon {
         }
     }
 
-    /// The fields in the order of their normalised, then of their raw keys. Any fixed order serves: sorting by bytes
-    /// makes the same objects equal as sorting by UTF-16 units would.
+    /// The fields in the order of their normalised, then of their raw keys. Any fixed order serves: sorting
+    /// by bytes makes the same objects equal as sorting by UTF-16 units would.
     pub(super) fn object(&mut self, fields: &Map<String, Value>) {
         let is_delivery = self.form == Form::Delivery;
         let mut kept: Vec<(Cow<'_, str>, &String, &Value)> = fields
@@ -211,15 +213,16 @@ mod tests {
         equal(Form::Exact, r#""\u0041""#, r#""A""#);
     }
 
+    /// Text in a wrapper with this id.
+    fn wrapped(id: u8, text: &str) -> String {
+        let id = format!("EXTERNAL_UNTRUSTED_CONTENT id=\"{id:016x}\">>>");
+        format!("<<<{id}{text}<<<END_{id}")
+    }
+
     #[test]
     fn nonces_count_in_arguments_and_not_in_results() {
-        let page = |id: &str| {
-            let text = format!(
-                "<<<EXTERNAL_UNTRUSTED_CONTENT id=\"{id}\">>>x<<<END_EXTERNAL_UNTRUSTED_CONTENT id=\"{id}\">>>"
-            );
-            serde_json::json!({ "page": [text], text: 1 }).to_string()
-        };
-        let (left, right) = (page("00000000000000aa"), page("00000000000000bb"));
+        let page = |id| serde_json::json!({ "page": [wrapped(id, "x")], wrapped(id, "k"): 1 }).to_string();
+        let (left, right) = (page(1), page(2));
         different(Form::Exact, &left, &right);
         equal(Form::Stable, &left, &right);
         equal(Form::Delivery, &left, &right);
@@ -227,11 +230,7 @@ mod tests {
 
     #[test]
     fn keys_that_become_equal_stay_two_fields() {
-        let key = |id: u8| {
-            format!(
-                "<<<EXTERNAL_UNTRUSTED_CONTENT id=\"{id:016x}\">>>k<<<END_EXTERNAL_UNTRUSTED_CONTENT id=\"{id:016x}\">>>"
-            )
-        };
+        let key = |id| wrapped(id, "k");
         let object = |ids: [u8; 2], values: [u8; 2]| {
             serde_json::json!({ key(ids[0]): values[0], key(ids[1]): values[1] }).to_string()
         };

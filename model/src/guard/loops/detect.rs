@@ -1,5 +1,5 @@
-//! The six detectors, in their order of priority. The first that finds something is the verdict. Pure comparison of
-//! counts with thresholds: what is counted is in `streaks`.
+//! The six detectors, in their order of priority. The first that finds something is the verdict. Pure
+//! comparison of counts with thresholds: what is counted is in `streaks`.
 
 use serde::{Deserialize, Serialize};
 
@@ -92,13 +92,14 @@ impl Finding {
     }
 }
 
-/// The verdict on one more call after `history`. All counts but the alternation's are of calls before this one.
+/// The verdict on one more call after `history`. All counts but the alternation's are of calls before this
+/// one.
 pub(super) fn detect(history: History<'_>, call: &CallFacts) -> Option<Finding> {
     let unknown = history.unknown_streak(call);
     if unknown >= UNKNOWN_TOOL_AT {
         return Some(Finding::critical(Detector::UnknownToolRepeat, unknown));
     }
-    let repeats = history.no_progress(call).count;
+    let repeats = history.no_progress(call);
     if repeats >= BREAKER_AT {
         return Some(Finding::critical(Detector::GlobalCircuitBreaker, repeats));
     }
@@ -118,7 +119,7 @@ pub(super) fn detect(history: History<'_>, call: &CallFacts) -> Option<Finding> 
         };
         return Some(Finding { paired: Some(turns.paired), ..finding });
     }
-    if !is_poll && repeats >= CRITICAL_AT {
+    if repeats >= CRITICAL_AT {
         return Some(Finding::critical(Detector::GenericRepeat, repeats));
     }
     let churn = history.churn(call);

@@ -1,5 +1,5 @@
-//! The identities of loop detection: truncated hashes that stand for names, arguments and results in the state.
-//! Only equality has a meaning. None of them can be turned back into what it was made from.
+//! The identities of loop detection: truncated hashes that stand for names, arguments and results in the
+//! state. Only equality has a meaning. None of them can be turned back into what it was made from.
 
 use std::fmt;
 

@@ -1,11 +1,11 @@
-//! Masks what changes in a command's output although the failure is the same: times, durations, attempt numbers,
-//! process ids. Bare dates, counts and line numbers stay: they may be the difference that matters.
+//! Masks what changes in a command's output although the failure is the same: times, durations, attempt
+//! numbers, process ids. Bare dates, counts and line numbers stay: they may be the difference that matters.
 
 use super::text::{digits, ends_word, is_space, is_word, one_of, word};
 
-/// Finds one kind of volatile text at the start of `rest` and returns what follows it. `before` is the character in
-/// front of `rest`.
-type Shape = fn(before: Option<char>, rest: &str) -> Option<&str>;
+/// Finds one kind of volatile text at the start of `rest` and returns what follows it. `is_inside` says that
+/// a character of a word stands in front of `rest`. Every shape ends in a digit or a letter.
+type Shape = fn(is_inside: bool, rest: &str) -> Option<&str>;
 
 /// Applied in this order, each to what the one before it left.
 const SHAPES: [Shape; 5] = [date_and_time, time_of_day, attempt, duration, process_id];
@@ -20,27 +20,24 @@ pub(super) fn mask(text: &str) -> String {
 
 fn mask_shape(text: &str, shape: Shape) -> String {
     let mut masked = String::with_capacity(text.len());
-    let mut before = None;
+    let mut is_inside = false;
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
-        let after = match shape(before, rest) {
-            Some(after) => {
-                masked.push('#');
-                after
-            }
-            None => {
-                masked.push(c);
-                rest.strip_prefix(c).unwrap_or_default()
-            }
-        };
-        before = text.get(..text.len() - after.len()).and_then(|done| done.chars().next_back());
-        rest = after;
+        if let Some(after) = shape(is_inside, rest) {
+            masked.push('#');
+            is_inside = true;
+            rest = after;
+        } else {
+            masked.push(c);
+            is_inside = is_word(c);
+            rest = rest.strip_prefix(c).unwrap_or_default();
+        }
     }
     masked
 }
 
 /// `2026-03-04T05:06:07.123456+01:00`; fraction and zone may be missing, a space may stand for the `T`.
-fn date_and_time(_: Option<char>, rest: &str) -> Option<&str> {
+fn date_and_time(_: bool, rest: &str) -> Option<&str> {
     let rest = word(digits(rest, 4, 4)?, "-")?;
     let rest = word(digits(rest, 2, 2)?, "-")?;
     let rest = one_of(digits(rest, 2, 2)?, &["T", " "])?;
@@ -49,7 +46,7 @@ fn date_and_time(_: Option<char>, rest: &str) -> Option<&str> {
 }
 
 /// `5:06:07` or `05:06:07`, perhaps with a fraction.
-fn time_of_day(_: Option<char>, rest: &str) -> Option<&str> {
+fn time_of_day(_: bool, rest: &str) -> Option<&str> {
     clock(digits(rest, 1, 2)?)
 }
 
@@ -67,18 +64,18 @@ fn offset(rest: &str) -> Option<&str> {
 }
 
 /// `attempt #3`, `retry: 3`.
-fn attempt(before: Option<char>, rest: &str) -> Option<&str> {
-    numbered(before, rest, &["attempt", "retry"])
+fn attempt(is_inside: bool, rest: &str) -> Option<&str> {
+    numbered(is_inside, rest, &["attempt", "retry"])
 }
 
 /// `pid 3`, `ppid=3`.
-fn process_id(before: Option<char>, rest: &str) -> Option<&str> {
-    numbered(before, rest, &["pid", "ppid"])
+fn process_id(is_inside: bool, rest: &str) -> Option<&str> {
+    numbered(is_inside, rest, &["pid", "ppid"])
 }
 
 /// One of `words` as a whole word, separators, digits.
-fn numbered<'a>(before: Option<char>, rest: &'a str, words: &[&str]) -> Option<&'a str> {
-    if before.is_some_and(is_word) {
+fn numbered<'a>(is_inside: bool, rest: &'a str, words: &[&str]) -> Option<&'a str> {
+    if is_inside {
         return None;
     }
     let rest = one_of(rest, words)?;
@@ -89,8 +86,8 @@ fn numbered<'a>(before: Option<char>, rest: &'a str, words: &[&str]) -> Option<&
 }
 
 /// `1.5 seconds`: digits, perhaps a decimal part, at most one white space, a unit as a whole word.
-fn duration(before: Option<char>, rest: &str) -> Option<&str> {
-    if before.is_some_and(is_word) {
+fn duration(is_inside: bool, rest: &str) -> Option<&str> {
+    if is_inside {
         return None;
     }
     let rest = digits(rest, 1, usize::MAX)?;

@@ -1,5 +1,6 @@
-//! Wrapped external content carries a fresh id each time it is fetched. This file replaces that id, in complete wrappers
-//! only, so that the same content compares equal; a text that merely imitates a wrapper stays as it is.
+//! Wrapped external content carries a fresh id each time it is fetched. This file replaces that id, in
+//! complete wrappers only, so that the same content compares equal; a text that merely imitates a wrapper
+//! stays as it is.
 
 use std::borrow::Cow;
 
@@ -22,8 +23,9 @@ struct Marker<'a> {
 
 /// `text` with the id of each complete wrapper replaced by a fixed one.
 ///
-/// One pass over the markers in order. A wrapper is complete if the very next marker after its start is its end: that
-/// covers nesting (the outer start is followed by another start), overlap, and markers that are not well-formed.
+/// One pass over the markers in order. A wrapper is complete if the very next marker after its start is its
+/// end: that covers nesting (the outer start is followed by another start), overlap, and markers that are not
+/// well-formed.
 pub(super) fn without_nonces(text: &str) -> Cow<'_, str> {
     let mut stable = String::new();
     let mut copied = 0;
@@ -38,7 +40,8 @@ pub(super) fn without_nonces(text: &str) -> Cow<'_, str> {
             continue;
         }
         let Some((start, end)) = open.take().zip(marker(text, rest)) else { continue };
-        // Both ids are ASCII found in this text, the start's before the end's, so the slices below are in bounds.
+        // Both ids are ASCII found in this text, the start's before the end's, so the slices below are in
+        // bounds.
         let is_complete = start.quote == end.quote && start.id == end.id;
         if is_complete && is_consistent(&text[start.id_at + ID_BYTES..end.id_at], start.quote.len()) {
             for id_at in [start.id_at, end.id_at] {
@@ -66,9 +69,9 @@ fn marker<'a>(text: &str, rest: &'a str) -> Option<Marker<'a>> {
     (is_id && rest.strip_prefix(quote)?.starts_with(">>>")).then_some(Marker { quote, id, id_at })
 }
 
-/// Whether every quote of `stretch` can be one that was nested in JSON strings together with the wrapper: each nesting
-/// doubles the bytes a quote takes with its backslashes (`"`, `\"`, `\\\"`), so the wrapper's own quote takes a power of
-/// two, and each quote between a multiple of that.
+/// Whether every quote of `stretch` can be one that was nested in JSON strings together with the wrapper:
+/// each nesting doubles the bytes a quote takes with its backslashes (`"`, `\"`, `\\\"`), so the wrapper's
+/// own quote takes a power of two, and each quote between a multiple of that.
 fn is_consistent(stretch: &str, quote_bytes: usize) -> bool {
     let mut run = 0;
     quote_bytes.is_power_of_two()

@@ -1,6 +1,6 @@
-//! Reduces what a call led to, to what says something about progress: the same result as before, the same failure,
-//! the same missing tool, a veto. What does not matter for that (ids, clocks, order of keys) is left out. The first rule
-//! that fits decides; the rules stand in their order in [`classify`].
+//! Reduces what a call led to, to what says something about progress: the same result as before, the same
+//! failure, the same missing tool, a veto. What does not matter for that (ids, clocks, order of keys) is left
+//! out. The first rule that fits decides; the rules stand in their order in [`classify`].
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -35,7 +35,8 @@ pub enum OutcomeFacts {
 pub struct Settled {
     /// Equal for outcomes that tell the model the same.
     pub result: ResultHash,
-    /// For a command that ended with a failure of its own: equal if only times and numbers of attempts differ.
+    /// For a command that ended with a failure of its own: equal if only times and numbers of attempts
+    /// differ.
     pub failure: Option<FailureHash>,
     /// For an error about a missing tool: which.
     pub unknown: Option<UnknownHash>,
@@ -43,7 +44,8 @@ pub struct Settled {
     pub is_no_progress: bool,
 }
 
-/// Which rule made a result hash. In front of what the rule hashes, so that results of two rules never compare equal.
+/// Which rule made a result hash. In front of what the rule hashes, so that results of two rules never
+/// compare equal. The numbers live on in stored hashes: they keep their meaning.
 #[derive(Clone, Copy)]
 enum Rule {
     Error = 1,
@@ -119,7 +121,8 @@ fn exec(answer: &Map<String, Value>, details: &Map<String, Value>) -> Option<Set
     }
 }
 
-/// A command that has ended. If it failed by itself and said something about it, it also has a failure identity.
+/// A command that has ended. If it failed by itself and said something about it, it also has a failure
+/// identity.
 fn ended(status: &str, answer: &Map<String, Value>, details: &Map<String, Value>) -> Settled {
     let exit_code = details.get("exitCode").and_then(Value::as_number).map(double);
     let is_timed_out = details.get("timedOut") == Some(&Value::Bool(true));
@@ -163,7 +166,8 @@ fn log(answer: &Map<String, Value>, details: &Map<String, Value>) -> ResultHash 
     hashed(Rule::Log, |to| looked_at(to, answer, details, &fields))
 }
 
-/// A process's status, the named details (absent is null, except for the status) and the texts; nothing else of it.
+/// A process's status, the named details (absent is null, except for the status) and the texts; nothing else
+/// of it.
 fn looked_at(to: &mut Canon, answer: &Map<String, Value>, details: &Map<String, Value>, fields: &[&str]) {
     match details.get("status") {
         Some(status) => to.value(status),
@@ -175,7 +179,8 @@ fn looked_at(to: &mut Canon, answer: &Map<String, Value>, details: &Map<String, 
     to.text(trim(&texts(answer)));
 }
 
-/// A delivery: its details without what each delivery makes anew; what it says to the model repeats those ids.
+/// A delivery: its details without what each delivery makes anew; what it says to the model repeats those
+/// ids.
 fn send(details: &Map<String, Value>) -> ResultHash {
     ResultHash::of_hasher(hash_in(Form::Delivery, Rule::Send, |to| to.object(details)).hasher())
 }

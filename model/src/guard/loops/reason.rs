@@ -1,45 +1,48 @@
-//! The sentence with which a blocked call answers the model: what repeated, how often, and what it may do instead.
+//! The sentence with which a blocked call answers the model: what repeated, how often, and what it may do
+//! instead.
 
 use super::detect::Detector;
 
-/// Why a call of `tool` is blocked. `unknown` is the missing tool's name, where that is what repeated and it is known.
+/// Why a call of `tool` is blocked. `unknown` is the missing tool's name, where that is what repeated and it
+/// is known.
 pub fn reason(detector: Detector, tool: &str, count: u32, unknown: Option<&str>) -> String {
     match detector {
         Detector::UnknownToolRepeat => {
             let missing = unknown.map_or_else(|| "a tool".to_owned(), |name| format!("the tool `{name}`"));
             format!(
-                "Blocked: {missing} that does not exist was asked for {count} times in a row (last through `{tool}`). \
-                 Use one of the tools on offer, or answer without it."
+                "Blocked: {missing} that does not exist was asked for {count} times in a row (last \
+                 through `{tool}`). Use one of the tools on offer, or answer without it."
             )
         }
         Detector::GlobalCircuitBreaker => format!(
-            "Blocked: `{tool}` came to the same result {count} times without any progress. This limit holds for every \
-             tool; say what you have found, or ask how to go on."
+            "Blocked: `{tool}` came to the same result {count} times without any progress. This limit \
+             holds for every tool; say what you have found, or ask how to go on."
         ),
         Detector::KnownPollNoProgress => format!(
-            "Blocked: `{tool}` was asked for the same {count} times and the answer never changed. What it waits for does \
-             not seem to move: end it, look at something else, or report where it stands."
+            "Blocked: `{tool}` was asked for the same {count} times and the answer never changed. What it \
+             waits for does not seem to move: end it, look at something else, or report where it stands."
         ),
         Detector::PingPong => format!(
-            "Blocked: {count} calls in a row only went back and forth between two actions, `{tool}` being one of them, \
-             with the same results each time. Take a step that is neither of the two, or answer with what you have."
+            "Blocked: {count} calls in a row only went back and forth between two actions, `{tool}` being \
+             one of them, with the same results each time. Take a step that is neither of the two, or \
+             answer with what you have."
         ),
         Detector::GenericRepeat => format!(
-            "Blocked: `{tool}` came to the same outcome {count} times. Doing it again will not change that: try other \
-             arguments or another tool, or answer with what you have."
+            "Blocked: `{tool}` came to the same outcome {count} times. Doing it again will not change \
+             that: try other arguments or another tool, or answer with what you have."
         ),
         Detector::ArgumentChurn => format!(
-            "Blocked: {count} calls of `{tool}` went around a few variants of arguments and all failed alike. Find the \
-             cause of the failure first, or use another tool."
+            "Blocked: {count} calls of `{tool}` went around a few variants of arguments and all failed \
+             alike. Find the cause of the failure first, or use another tool."
         ),
         Detector::BlockedRepeat => format!(
-            "Blocked: this call of `{tool}` was already blocked ({}) and came again unchanged. Do something \
-             else, or answer without it.",
+            "Blocked: this call of `{tool}` was already blocked ({}) and came again unchanged. Do \
+             something else, or answer without it.",
             times(count)
         ),
         Detector::LoopAdmissionFailure => format!(
-            "Blocked: whether `{tool}` is going in circles could not be checked, so it was not run. Try a simpler call, \
-             or answer without it."
+            "Blocked: whether `{tool}` is going in circles could not be checked, so it was not run. Try a \
+             simpler call, or answer without it."
         ),
     }
 }
@@ -78,8 +81,8 @@ mod tests {
     fn a_missing_tool_may_be_unnamed() {
         assert_eq!(
             reason(Detector::UnknownToolRepeat, "call", 10, None),
-            "Blocked: a tool that does not exist was asked for 10 times in a row (last through `call`). Use one of the \
-             tools on offer, or answer without it."
+            "Blocked: a tool that does not exist was asked for 10 times in a row (last through `call`). \
+             Use one of the tools on offer, or answer without it."
         );
     }
 }

@@ -1,4 +1,5 @@
-//! The counts the detectors compare with their thresholds, over one run's calls as they are. Never decides anything.
+//! The counts the detectors compare with their thresholds, over one run's calls as they are. Never decides
+//! anything.
 
 use super::CHURN_VARIANT_AT;
 use super::call::{CallFacts, CallKind};
@@ -61,22 +62,19 @@ impl<'a> History<'a> {
         1 + count(names.take_while(|name| *name == newest))
     }
 
-    /// Calls without progress: the same action with the same outcome, or for a command any commands with the same
-    /// failure, whichever are more.
-    pub(super) fn no_progress(self, call: &CallFacts) -> Streak {
-        let repeats = self.repeat_streak(call);
+    /// Calls without progress: the same action with the same outcome, or for a command any commands with the
+    /// same failure, whichever are more.
+    pub(super) fn no_progress(self, call: &CallFacts) -> u32 {
+        let repeats = self.repeats(call).count;
         match call.kind {
-            CallKind::Exec => {
-                let failures = self.failure_streak(call);
-                if failures.count > repeats.count { failures } else { repeats }
-            }
+            CallKind::Exec => repeats.max(self.failures(call)),
             CallKind::Plain | CallKind::Write | CallKind::Poll(_) | CallKind::Send => repeats,
         }
     }
 
-    /// The newest calls of this action that came to the same, with the vetoes after each. Other actions in between do
-    /// not interrupt. Without any outcome, vetoes count alone.
-    fn repeat_streak(self, call: &CallFacts) -> Streak {
+    /// The newest calls of this action that came to the same, with the vetoes after each. Other actions in
+    /// between do not interrupt. Without any outcome, vetoes count alone.
+    pub(super) fn repeats(self, call: &CallFacts) -> Streak {
         let mut streak = Streak { count: 0, result: None };
         let mut vetoes = 0;
         for slot in self.newest().filter(|slot| slot.key == call.key) {
@@ -98,11 +96,11 @@ impl<'a> History<'a> {
         }
     }
 
-    /// The newest commands, one after the other, that ended with the same failure, with the vetoes after each. Once the
-    /// scan has crossed another command it does not come back to this one: two commands that fail alike in turns are no
-    /// streak of the one.
-    fn failure_streak(self, call: &CallFacts) -> Streak {
-        let mut streak = Streak { count: 0, result: None };
+    /// The newest commands, one after the other, that ended with the same failure, with the vetoes after
+    /// each. Once the scan has crossed another command it does not come back to this one: two commands that
+    /// fail alike in turns are no streak of the one.
+    fn failures(self, call: &CallFacts) -> u32 {
+        let mut count = 0;
         let mut reference: Option<(ResultHash, FailureHash)> = None;
         let mut has_crossed = false;
         let mut vetoes = 0;
@@ -125,10 +123,10 @@ impl<'a> History<'a> {
             if result != same_result && failure != same_failure {
                 break;
             }
-            streak = Streak { count: streak.count + vetoes + 1, result: Some(same_result) };
+            count += vetoes + 1;
             vetoes = 0;
         }
-        streak
+        count
     }
 
     /// Records of this action, whatever came of them and whatever lies in between.
@@ -142,20 +140,21 @@ impl<'a> History<'a> {
         count(self.newest().filter(is_veto))
     }
 
-    /// Calls of one tool that went around a few variants of arguments and always failed alike. 0 unless there are at
-    /// least two variants, each was tried often enough, all came to the same, and this call is one of them.
+    /// Calls of one tool that went around a few variants of arguments and always failed alike. 0 unless there
+    /// are at least two variants, each was tried often enough, all came to the same, and this call is one of
+    /// them.
     pub(super) fn churn(self, call: &CallFacts) -> u32 {
         let variants = self.variants(call);
-        let is_stable = |variant: &Variant| variant.count >= CHURN_VARIANT_AT;
+        let Some(first) = variants.first() else { return 0 };
         let is_alike =
-            variants.iter().all(|variant| Some(variant.result) == variants.first().map(|v| v.result));
-        let is_one = variants.iter().any(|variant| variant.key == call.key);
-        let is_churn = variants.len() >= 2 && is_one && is_alike && variants.iter().all(is_stable);
+            |variant: &Variant| variant.count >= CHURN_VARIANT_AT && variant.result == first.result;
+        let is_one = |variant: &Variant| variant.key == call.key;
+        let is_churn = variants.len() >= 2 && variants.iter().all(is_alike) && variants.iter().any(is_one);
         if is_churn { variants.iter().map(|variant| variant.count).sum() } else { 0 }
     }
 
-    /// The newest calls of this tool that made no progress by their own account, by their arguments, until one made
-    /// some, another tool was called, or the same arguments had come to something else.
+    /// The newest calls of this tool that made no progress by their own account, by their arguments, until
+    /// one made some, another tool was called, or the same arguments had come to something else.
     fn variants(self, call: &CallFacts) -> Vec<Variant> {
         let mut variants: Vec<Variant> = Vec::new();
         for slot in self.newest().take_while(|slot| slot.tool == call.tool) {
@@ -175,35 +174,22 @@ impl<'a> History<'a> {
         variants
     }
 
-    /// Whether this call goes on with an alternation of two actions: the newest call's, and the one before that.
+    /// Whether this call goes on with an alternation of two actions: the newest call's, and the one before
+    /// that. If other calls of the newest action lie in between, there is none: the tail is too short.
     pub(super) fn alternation(self, call: &CallFacts) -> Option<Alternation> {
         let last = self.newest().next()?;
         let other = self.newest().find(|slot| slot.key != last.key)?;
         if call.key != other.key {
             return None;
         }
-        let turns = [last.key, other.key];
-        let tail = self.newest().zip(turns.iter().cycle()).take_while(|(slot, turn)| slot.key == **turn);
-        let mut sides = [None, None];
-        let (mut length, mut is_without_progress) = (0, true);
-        for ((slot, _), side) in tail.zip([0, 1].into_iter().cycle()) {
-            length += 1;
-            is_without_progress &= is_constant(&mut sides[side], slot);
+        let turns = [last, other].into_iter().cycle();
+        let (mut tail, mut is_without_progress) = (0, true);
+        for (slot, turn) in self.newest().zip(turns).take_while(|(slot, turn)| slot.key == turn.key) {
+            tail += 1;
+            is_without_progress &= slot.result().is_some() && slot.result() == turn.result();
         }
-        (length >= 2).then_some(Alternation {
-            count: length + 1,
-            paired: last.tool,
-            other: last.key,
-            is_without_progress,
-        })
-    }
-}
-
-/// Whether `slot` came to something, and to the same as the earlier ones of its side.
-fn is_constant(side: &mut Option<ResultHash>, slot: &Slot) -> bool {
-    match slot.outcome {
-        Some(OutcomeFacts::Settled(settled)) => *side.get_or_insert(settled.result) == settled.result,
-        Some(OutcomeFacts::Vetoed) | None => false,
+        let count = tail + 1;
+        (tail >= 2).then_some(Alternation { count, paired: last.tool, other: last.key, is_without_progress })
     }
 }
 

@@ -1,5 +1,6 @@
-//! Small parsers over text. Each takes what is left and returns what is left after it, or `None`; none of them backtracks.
-//! White space, words and digits mean here what they mean in ECMAScript, because the rules were written there.
+//! Small parsers over text. Each takes what is left and returns what is left after it, or `None`; none of
+//! them backtracks. White space, words and digits mean here what they mean in ECMAScript, because the rules
+//! were written there.
 
 /// White space: Unicode's, with the byte order mark and without U+0085.
 pub(super) fn is_space(c: char) -> bool {

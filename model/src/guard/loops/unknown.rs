@@ -1,9 +1,10 @@
-//! Recognises, in an error's text, the complaint that a tool does not exist, and which one. Never looks at results.
+//! Recognises, in an error's text, the complaint that a tool does not exist, and which one. Never looks at
+//! results.
 
 use super::text::{is_space, one_of, some, trim, word};
 
-/// The missing tool that `error` speaks of, in lower case: `unknown tool: NAME`, else `tool NAME not found` or
-/// `tool NAME is not available`, anywhere in the text, in any case, the name quoted or not.
+/// The missing tool that `error` speaks of, in lower case: `unknown tool: NAME`, else `tool NAME not found`
+/// or `tool NAME is not available`, anywhere in the text, in any case, the name quoted or not.
 pub fn unknown_tool_name(error: &str) -> Option<String> {
     let text = trim(error);
     find(text, called_unknown).or_else(|| find(text, called_missing)).map(str::to_ascii_lowercase)

@@ -1,5 +1,6 @@
-//! Tells a new warning from one that says nothing new, so that a loop is reported at 10, 20 and 30 counts and not at
-//! every call in between. Remembers at most [`WARNING_KEYS_MAX`] subjects and forgets the oldest first. Changes no verdict.
+//! Tells a new warning from one that says nothing new, so that a loop is reported at 10, 20 and 30 counts and
+//! not at every call in between. Remembers at most [`WARNING_KEYS_MAX`] subjects and forgets the oldest
+//! first. Changes no verdict.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +19,8 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// Whether `warning` is worth reporting: the first about its subject, or the first in a higher bucket of counts.
-    /// Remembers that it was reported.
+    /// Whether `warning` is worth reporting: the first about its subject, or the first in a higher bucket of
+    /// counts. Remembers that it was reported.
     pub fn is_new(&mut self, warning: &Warning) -> bool {
         let bucket = u8::try_from(warning.finding.count / WARNING_BUCKET).unwrap_or(u8::MAX);
         if let Some((_, reported)) = self.reported.iter_mut().find(|(key, _)| *key == warning.key) {
@@ -48,15 +49,15 @@ impl Warnings {
 }
 
 impl WarningKey {
-    /// What a warning by `detector` about `call` is about: for a poll the answer it keeps getting, for an alternation the
-    /// pair in either order, for churn the tool, else the action. Always within the run.
+    /// What a warning by `detector` about `call` is about: for a poll the answer it keeps getting, for an
+    /// alternation the pair in either order, for churn the tool, else the action. Always within the run.
     pub(super) fn of(
         history: History<'_>,
         run: Option<RunHash>,
         call: &CallFacts,
         detector: Detector,
     ) -> Self {
-        let answer = history.no_progress(call).result;
+        let answer = history.repeats(call).result;
         let other = history.alternation(call).map(|turns| turns.other);
         let subject: [&[u8]; 2] = match detector {
             Detector::KnownPollNoProgress => [call.key.as_ref(), bytes(&answer)],
@@ -72,7 +73,8 @@ impl WarningKey {
             | Detector::BlockedRepeat
             | Detector::LoopAdmissionFailure => [call.key.as_ref(), &[]],
         };
-        // What may be missing has lengths of its own, so for one detector no two subjects feed the same bytes.
+        // What may be missing has lengths of its own, so for one detector no two subjects feed the same
+        // bytes.
         let mut hasher = blake3::Hasher::new();
         for part in [detector.name().as_bytes(), bytes(&run)].into_iter().chain(subject) {
             hasher.update(part);
@@ -144,7 +146,8 @@ mod tests {
         assert_eq!(postcard::from_bytes::<Warnings>(&bytes).unwrap(), warnings);
     }
 
-    /// A window in which `calls` were made and came to the paired result, and the keys of a warning by each detector.
+    /// A window in which `calls` were made and came to the paired result, and the keys of a warning by each
+    /// detector.
     fn key(run: &str, calls: &[(&str, &str)], next: &str, detector: Detector) -> WarningKey {
         let run = RunHash::of(run);
         let facts =

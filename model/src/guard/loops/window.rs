@@ -1,12 +1,13 @@
-//! The window: the last calls of a session and what they led to, oldest first, as hashes. All runs of the session share
-//! its slots; a run sees only its own. Never holds more than [`WINDOW_SLOTS_MAX`] slots, never a string.
+//! The window: the last calls of a session and what they led to, oldest first, as hashes. All runs of the
+//! session share its slots; a run sees only its own. Never holds more than [`WINDOW_SLOTS_MAX`] slots, never
+//! a string.
 
 use serde::{Deserialize, Serialize};
 
 use super::WINDOW_SLOTS_MAX;
 use super::call::CallFacts;
 use super::detect::{Finding, detect};
-use super::hash::{ActionKey, CallHash, RunHash, ToolHash};
+use super::hash::{ActionKey, CallHash, ResultHash, RunHash, ToolHash};
 use super::outcome::OutcomeFacts;
 use super::streaks::History;
 
@@ -36,6 +37,14 @@ impl Slot {
     ) -> Self {
         Self { tool: facts.tool, key: facts.key, run, call, outcome }
     }
+
+    /// What it came to, if it came to something.
+    pub(super) fn result(&self) -> Option<ResultHash> {
+        match self.outcome {
+            Some(OutcomeFacts::Settled(settled)) => Some(settled.result),
+            Some(OutcomeFacts::Vetoed) | None => None,
+        }
+    }
 }
 
 impl Window {
@@ -44,9 +53,9 @@ impl Window {
         self.push(Slot::new(run, facts, call, None));
     }
 
-    /// What a call led to: filed with the newest pending record of the same run, action and call id (any id if `call`
-    /// is `None`), else as a record of its own. The latter is how calls count that were refused before they started,
-    /// and those whose record has left the window meanwhile.
+    /// What a call led to: filed with the newest pending record of the same run, action and call id (any id
+    /// if `call` is `None`), else as a record of its own. The latter is how calls count that were refused
+    /// before they started, and those whose record has left the window meanwhile.
     pub fn record_outcome(
         &mut self,
         run: Option<RunHash>,
@@ -72,8 +81,8 @@ impl Window {
         self.push(Slot::new(run, facts, call, Some(OutcomeFacts::Vetoed)));
     }
 
-    /// A batch is kept from running because of its call `trigger`: a veto for every call of it that asks for the same.
-    /// Its other calls leave no trace; they are not what went in circles.
+    /// A batch is kept from running because of its call `trigger`: a veto for every call of it that asks for
+    /// the same. Its other calls leave no trace; they are not what went in circles.
     pub fn record_vetoes(
         &mut self,
         run: Option<RunHash>,
@@ -85,19 +94,20 @@ impl Window {
         }
     }
 
-    /// What the six detectors say about one more call like this, which is not recorded yet: the first that finds
-    /// something.
+    /// What the six detectors say about one more call like this, which is not recorded yet: the first that
+    /// finds something.
     pub fn verdict(&self, run: Option<RunHash>, facts: &CallFacts) -> Option<Finding> {
         detect(self.history(run), facts)
     }
 
-    /// How often an unchanged call like this was kept from running in this run, as far as the window reaches back.
+    /// How often an unchanged call like this was kept from running in this run, as far as the window reaches
+    /// back.
     pub fn times_blocked(&self, run: Option<RunHash>, facts: &CallFacts) -> u32 {
         self.history(run).vetoes(facts)
     }
 
-    /// Calls of this run that went around with changing arguments and never got anywhere; 0 if this call is none of
-    /// them. From [`super::WARNING_AT`] on they do not count as signs of life.
+    /// Calls of this run that went around with changing arguments and never got anywhere; 0 if this call is
+    /// none of them. From [`super::WARNING_AT`] on they do not count as signs of life.
     pub fn churn(&self, run: Option<RunHash>, facts: &CallFacts) -> u32 {
         self.history(run).churn(facts)
     }
