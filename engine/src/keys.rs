@@ -79,3 +79,8 @@ fn hashed(letter: u8, names: &[&str]) -> Vec<u8> {
     key.extend_from_slice(hasher.finalize().as_bytes().get(..16).unwrap_or_default());
     key
 }
+
+/// The directory of one call, for a tool that keeps something of its own until the result is durable.
+pub(crate) fn call_dir(dir: &std::path::Path, run: RunId, turn: u32, call: u16) -> std::path::PathBuf {
+    dir.join("calls").join(run.to_string()).join(format!("{turn}.{call}"))
+}

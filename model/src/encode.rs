@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::guard::loops::{Warnings, Window};
 use crate::inbox::Item;
-use crate::record::{RECORD_VERSION, Record};
+use crate::record::{Moved, RECORD_VERSION, Record};
 use crate::state::{Batch, Core, RunState};
 
 /// Version of the state's encoding.
@@ -154,6 +154,21 @@ impl Record {
     /// The record in a payload.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
         open(RECORD_VERSION, "a record", bytes)
+    }
+}
+
+/// A [`Record::Moved`] by reference: the same bytes, without moving the transition into a record first.
+#[derive(Serialize)]
+enum RecordRef<'a> {
+    #[expect(dead_code, reason = "keeps the variant's number equal to that of `Record`")]
+    Submitted,
+    Moved(&'a Moved),
+}
+
+impl Moved {
+    /// The transition as the journal's payload.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        envelope(RECORD_VERSION, &RecordRef::Moved(self))
     }
 }
 

@@ -52,6 +52,12 @@ impl Context {
         self.slots.push(Slot { at, whole, seen });
     }
 
+    /// Every entry, in order.
+    pub(crate) fn into_entries(self) -> Vec<Entry> {
+        let entry = |slot: Slot| Entry { at: slot.at, message: Arc::new(slot.whole.message.clone()) };
+        self.slots.into_iter().map(entry).collect()
+    }
+
     /// Every message, as stored.
     pub(crate) fn whole(&self) -> Vec<Arc<Prepared>> {
         self.slots.iter().map(|slot| Arc::clone(&slot.whole)).collect()

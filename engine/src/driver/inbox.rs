@@ -72,6 +72,15 @@ impl Inbox {
         Some((position, control))
     }
 
+    /// True if a decision waits to be handed to the run.
+    pub(crate) fn has_control(&self, cursors: &Cursors) -> bool {
+        let from = cursors.control.max(self.handed);
+        self.items.range(from..).any(|(_, item)| match item {
+            Item::Control(_) => true,
+            Item::Steering(_) | Item::FollowUp(_) => false,
+        })
+    }
+
     /// The message at a position.
     pub(crate) fn message(&self, position: u64) -> Option<Message> {
         match self.items.get(&position)? {

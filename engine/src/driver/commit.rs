@@ -1,0 +1,175 @@
+//! Commits a transition and takes in what it made visible.
+//!
+//! Owns the moment between `advance` and the next effect. When this file's `apply` returns, the new state is linked in
+//! the store; if an effect that follows from it reaches outside, it is durable.
+
+use std::time::Duration;
+
+use model::encode::{Change, Part};
+use model::{Effect, Fact, Input, LOGIC_VERSION, Label, Moved, Phase, RunState, ToolResult};
+use model::{advance, needs_barrier};
+use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream};
+
+use super::Driver;
+use crate::error::Error;
+use crate::keys;
+
+/// Wait between tries while the disk refuses to take a commit.
+const DISK_RETRY: Duration = Duration::from_secs(1);
+/// Code of a transition in raw listings.
+pub(crate) const KIND_MOVED: u8 = 1;
+
+impl Driver {
+    /// Applies a fact: advances, commits, publishes. A fact that has no meaning any more is dropped.
+    pub(super) async fn apply(&mut self, effect: Option<Effect>, fact: Fact) -> Result<(), Error> {
+        let mut input = Input { at: self.shared.clock.now(), waiting: Default::default(), fact };
+        loop {
+            input.waiting = self.inbox.waiting(&self.state.core.cursors);
+            input.at = self.shared.clock.now();
+            let step = match advance(self.state.clone(), &input) {
+                Ok(step) => step,
+                Err(rejected) => {
+                    tracing::debug!(run = %self.run, %rejected, "dropped");
+                    return Ok(());
+                }
+            };
+            let (after, moved) = step.into_record(input);
+            match self.commit(&after, &moved).await {
+                Ok(is_durable) => return self.take_over(effect, after, moved, is_durable).await,
+                // Something was accepted that this step has not seen: it is decided again with it.
+                Err(store::Error::InboxMoved { .. }) => {
+                    self.read_inbox()?;
+                    input = moved.input;
+                }
+                // A barrier failed and took back what this step builds on: what happened since is told again.
+                Err(store::Error::Void | store::Error::Conflict { .. }) => {
+                    if let Some(effect) = effect {
+                        self.known.push((effect, moved.input.fact));
+                    }
+                    return self.reload();
+                }
+                Err(error @ (store::Error::NoSpace { .. } | store::Error::Io { .. })) => {
+                    tracing::warn!(run = %self.run, %error, "the run waits for the disk");
+                    tokio::time::sleep(DISK_RETRY).await;
+                    input = moved.input;
+                }
+                Err(store::Error::TooLarge { what, got, max }) => {
+                    let words = format!("{what} is {got} bytes, at most {max} fit in the journal");
+                    input = Input { fact: smaller(moved.input.fact, &words)?, ..moved.input };
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn commit(&mut self, after: &RunState, moved: &Moved) -> Result<bool, store::Error> {
+        let is_durable = needs_barrier(&self.effects, after);
+        let mut encoded = self.encoded.clone();
+        let changes = encoded.update(&self.state, after);
+        let is_done = matches!(after.core.phase, Phase::Done { .. });
+        let run = keys::run_key(self.run);
+        let commit = Commit {
+            stream: Stream::Run(run),
+            expect_seq: after.core.seq,
+            epoch: self.shared.epoch,
+            at_ms: after.core.clock.0,
+            logic_version: LOGIC_VERSION,
+            kind: RecordKind {
+                code: KIND_MOVED,
+                carries_messages: moved.carries_messages(),
+                ends_stream: is_done,
+            },
+            payload: moved.to_bytes(),
+            puts: self.puts(changes, moved, is_done),
+            state_hash: Hash(encoded.state_hash()),
+            // Nothing that was acknowledged is left behind by an end.
+            requires: if is_done { vec![Require::InboxLen { run, len: self.inbox.len() }] } else { Vec::new() },
+            durability: if is_durable { Durability::Durable } else { Durability::Ordered },
+        };
+        let ticket = self.shared.store.commit(commit);
+        if is_durable {
+            ticket.await?;
+        }
+        self.encoded = encoded;
+        Ok(is_durable)
+    }
+
+    fn puts(&self, changes: Vec<Change>, moved: &Moved, is_done: bool) -> Vec<Put> {
+        let mut puts: Vec<Put> = changes
+            .into_iter()
+            .map(|(part, value): (Part, _)| Put { key: keys::part(self.run, part), value })
+            .collect();
+        if let Fact::Admitted(_) = moved.input.fact {
+            let key = keys::session(&self.fold.submission().session);
+            puts.push(Put { key, value: Some(self.run.0.to_vec()) });
+        }
+        if is_done {
+            puts.push(Put { key: keys::live(self.submitted_at.0, self.run), value: None });
+        }
+        puts
+    }
+
+    /// The transition is linked: the driver's own view follows, and observers learn of it.
+    async fn take_over(
+        &mut self,
+        effect: Option<Effect>,
+        after: RunState,
+        moved: Moved,
+        is_durable: bool,
+    ) -> Result<(), Error> {
+        let seq = after.core.seq;
+        self.effects = after.effects();
+        self.state = after;
+        let inbox = &self.inbox;
+        let shown = self.fold.apply(seq, &moved, &|position| inbox.message(position))?;
+        for entry in shown.entries {
+            self.context.push(entry);
+        }
+        if let Some(base) = moved.input.fact.base()
+            && self.state.core.context_from.base == Some(seq)
+        {
+            self.context.replace(self.run, seq, base, self.state.core.context_from.first);
+        }
+        self.inbox.forget(&self.state.core.cursors);
+        if is_durable {
+            self.known.clear();
+        } else if let Some(effect) = effect {
+            self.known.push((effect, moved.input.fact));
+        }
+        self.watched.set_committed(seq);
+        for event in shown.events {
+            self.emit(event).await;
+        }
+        Ok(())
+    }
+
+    /// Gives an event to the awaited sink. Its failure aborts the run.
+    pub(super) async fn emit(&mut self, event: crate::event::Stamped) {
+        if self.sink_failure.is_some() {
+            return;
+        }
+        if let Some(sink) = &self.attached.sink
+            && let Err(failure) = sink.emit(event).await
+        {
+            self.sink_failure = Some(failure);
+        }
+    }
+}
+
+/// The same fact without what does not fit into one record.
+fn smaller(fact: Fact, words: &str) -> Result<Fact, store::Error> {
+    match fact {
+        Fact::ModelAnswered { .. } => Ok(Fact::ModelFailed(model::input::Failure {
+            kind: model::input::FailureKind::Format,
+            message: Label::from(words),
+            retry_after_ms: None,
+            had_text: true,
+            usage: Default::default(),
+            partial: None,
+        })),
+        Fact::ToolReturned { call, recovered, result } if result != ToolResult::error(words) => {
+            Ok(Fact::ToolReturned { call, recovered, result: ToolResult::error(words) })
+        }
+        _ => Err(store::Error::TooLarge { what: "a transition", got: 0, max: 0 }),
+    }
+}

@@ -1,0 +1,214 @@
+//! A model call under way: its stream, what has arrived, how it ends.
+//!
+//! Owns the time between the durable intent and the committed answer. It must never ask again: a retry is a new intent.
+
+use std::sync::Arc;
+
+use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt};
+use model::answer::settle;
+use model::input::FailureKind;
+use model::message::{AssistantMessage, StopReason};
+use model::{Block, Effect, Fact, Message, Phase};
+use tokio_util::sync::CancellationToken;
+
+use super::perform::failure;
+use super::{ABORT_GRACE, Driver};
+use crate::error::Error;
+use crate::event::{AgentEvent, Stamped, opening};
+use crate::provider::{StreamEvent, Update, UpdateKind};
+
+/// A call under way.
+pub(super) struct ModelCall {
+    effect: Effect,
+    stream: BoxStream<'static, StreamEvent>,
+    partial: AssistantMessage,
+    /// The first byte has arrived, and nobody was told yet.
+    is_opening: bool,
+}
+
+/// What the stream told.
+pub(super) enum ModelNews {
+    /// No call is under way.
+    Nothing,
+    /// The first byte is there, and no more yet.
+    Opened,
+    /// A part arrived.
+    Update(Update),
+    /// The answer is complete.
+    Answered(Box<AssistantMessage>),
+    /// The call failed.
+    Failed(model::input::Failure),
+}
+
+impl ModelCall {
+    /// What comes next. After an abort the stream has a moment to end by itself.
+    pub(super) async fn next(&mut self, cancel: &CancellationToken) -> ModelNews {
+        loop {
+            let event = match self.stream.next().now_or_never() {
+                Some(event) => event,
+                // Nobody hears of an opening that is followed by the whole answer at once.
+                None if std::mem::take(&mut self.is_opening) => return ModelNews::Opened,
+                None => {
+                    tokio::select! {
+                        biased;
+                        event = self.stream.next() => event,
+                        () = grace_after(cancel) => return ModelNews::Answered(Box::new(self.aborted())),
+                    }
+                }
+            };
+            match event {
+                Some(StreamEvent::Opened) => self.is_opening = true,
+                Some(StreamEvent::Update(update)) => {
+                    grow(&mut self.partial, &update);
+                    return ModelNews::Update(update);
+                }
+                Some(StreamEvent::Done(message)) => return ModelNews::Answered(message),
+                Some(StreamEvent::Failed(failure)) => return ModelNews::Failed(failure),
+                None => {
+                    let words = "the stream ended without an answer";
+                    return ModelNews::Failed(failure(FailureKind::Missing, words));
+                }
+            }
+        }
+    }
+
+    fn aborted(&self) -> AssistantMessage {
+        AssistantMessage {
+            stop_reason: StopReason::Aborted,
+            error_message: Some("aborted".to_owned()),
+            ..self.partial.clone()
+        }
+    }
+}
+
+async fn grace_after(cancel: &CancellationToken) {
+    cancel.cancelled().await;
+    tokio::time::sleep(ABORT_GRACE).await;
+}
+
+impl Driver {
+    /// Starts the call whose intent is durable.
+    pub(super) async fn call_model(&mut self, turn: u32, attempt: u32) -> Result<Option<Fact>, Error> {
+        if let Some(refused) = self.refused_request.take() {
+            return Ok(Some(Fact::ModelFailed(refused)));
+        }
+        let request = match self.request.take() {
+            Some(request) => request,
+            None => self.request(turn, attempt).await,
+        };
+        let provider = match self.shared.models.resolve(&request.model, &self.shared.config) {
+            Ok(provider) => provider,
+            Err(error) => {
+                return Ok(Some(Fact::ModelFailed(failure(FailureKind::ModelNotFound, &error.to_string()))));
+            }
+        };
+        let partial = opening(&request.model, self.shared.clock.now());
+        let stream = provider.stream(request, self.cancel.clone());
+        let effect = Effect::CallModel { turn, attempt };
+        self.model = Some(ModelCall { effect, stream, partial, is_opening: false });
+        Ok(None)
+    }
+
+    /// Takes in what the stream told.
+    pub(super) async fn take_news(&mut self, news: ModelNews) -> Result<(), Error> {
+        match news {
+            ModelNews::Nothing => Ok(()),
+            ModelNews::Opened => self.open_stream().await,
+            ModelNews::Update(update) => self.publish_update(update).await,
+            ModelNews::Answered(message) => {
+                let turn = self.turn();
+                let message = Box::new(settle(&self.state, turn, *message));
+                self.end_call(Fact::ModelAnswered { message }).await
+            }
+            ModelNews::Failed(failure) => self.end_call(Fact::ModelFailed(failure)).await,
+        }
+    }
+
+    async fn end_call(&mut self, fact: Fact) -> Result<(), Error> {
+        let Some(call) = self.model.take() else { return Ok(()) };
+        // A sink sees the start of an answer before its end even if both arrive at once.
+        if call.is_opening && self.attached.sink.is_some() {
+            self.open_stream().await?;
+        }
+        self.step(Some(call.effect), fact).await
+    }
+
+    async fn open_stream(&mut self) -> Result<(), Error> {
+        if let Some(call) = &mut self.model {
+            call.is_opening = false;
+        }
+        self.step(None, Fact::StreamOpened).await
+    }
+
+    /// Passes a part of the answer on, to whoever follows it live.
+    async fn publish_update(&mut self, update: Update) -> Result<(), Error> {
+        if self.attached.sink.is_none() && !self.watched.has_listeners() {
+            return Ok(());
+        }
+        if self.model.as_ref().is_some_and(|call| call.is_opening) {
+            self.open_stream().await?;
+        }
+        let Some(call) = &self.model else { return Ok(()) };
+        let message = Arc::new(Message::Assistant(Box::new(call.partial.clone())));
+        let event = AgentEvent::MessageUpdate { message, update };
+        self.publish_live(event).await;
+        Ok(())
+    }
+
+    pub(super) async fn publish_live(&mut self, event: AgentEvent) {
+        let attempt = match self.state.core.phase {
+            Phase::Stream { attempt, .. } => attempt,
+            _ => 0,
+        };
+        let stamped =
+            Stamped { run: self.run, place: None, attempt, at: self.shared.clock.now(), event };
+        self.watched.update(stamped.clone());
+        self.emit(stamped).await;
+    }
+
+    /// Ordinal of the turn that the run is in.
+    pub(super) fn turn(&self) -> u32 {
+        match &self.state.core.phase {
+            Phase::Stream { turn, .. }
+            | Phase::Dispatch { turn, .. }
+            | Phase::ExecuteTools { turn, .. }
+            | Phase::Finalize { turn, .. }
+            | Phase::InjectPending { turn, .. }
+            | Phase::Compact { turn, .. } => *turn,
+            Phase::Queued | Phase::Parked { .. } | Phase::Done { .. } => 0,
+        }
+    }
+}
+
+/// Adds a part to the answer so far.
+fn grow(partial: &mut AssistantMessage, update: &Update) {
+    let index = update.content_index;
+    let blank = || Block::Text(String::new());
+    while partial.content.len() <= index {
+        partial.content.push(blank());
+    }
+    let Some(slot) = partial.content.get_mut(index) else { return };
+    match update.kind {
+        UpdateKind::TextStart => *slot = blank(),
+        UpdateKind::TextDelta => match slot {
+            Block::Text(text) => text.push_str(&update.delta),
+            _ => *slot = Block::Text(update.delta.clone()),
+        },
+        UpdateKind::ThinkingStart => *slot = Block::Thinking { text: String::new(), signature: None },
+        UpdateKind::ThinkingDelta => {
+            if let Block::Thinking { text, .. } = slot {
+                text.push_str(&update.delta);
+            }
+        }
+        UpdateKind::ToolCallEnd => {
+            if let Some(call) = &update.call {
+                *slot = Block::ToolCall(call.clone());
+            }
+        }
+        UpdateKind::TextEnd
+        | UpdateKind::ThinkingEnd
+        | UpdateKind::ToolCallStart
+        | UpdateKind::ToolCallDelta => {}
+    }
+}

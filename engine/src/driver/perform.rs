@@ -1,0 +1,234 @@
+//! Performs effects: which file does what, and what is answered at once.
+//!
+//! Owns the way from an effect to its performance. Each effect is performed once while it stands in the state.
+
+use std::sync::Arc;
+
+use model::input::{Admission, DrainedItem, Failure, FailureKind, Request as Intended};
+use model::message::{Role, UserMessage};
+use model::phase::EntryRef;
+use model::{Block, Effect, Fact, Label, Message, Source};
+
+use super::context::prepare;
+use super::load::{load_state, session_context};
+use super::{Driver, Performed};
+use crate::error::Error;
+use crate::keys;
+use crate::provider::{Prepared, Request};
+
+impl Driver {
+    /// Starts every effect that is not under way. Answers the first that is already done.
+    pub(super) async fn perform(&mut self) -> Result<Option<Performed>, Error> {
+        if let Some(performed) = self.tell_again() {
+            return Ok(Some(performed));
+        }
+        if self.is_stopping {
+            return Ok(None);
+        }
+        let fresh: Vec<Effect> =
+            self.effects.iter().filter(|effect| !self.active.contains(effect)).cloned().collect();
+        for effect in fresh {
+            self.active.push(effect.clone());
+            if let Some(fact) = self.start(effect.clone()).await? {
+                return Ok(Some(Performed { effect, fact }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is known of an effect since before a failed barrier took its commit back.
+    fn tell_again(&mut self) -> Option<Performed> {
+        let index = self.known.iter().position(|(effect, _)| {
+            self.effects.contains(effect) && !self.active.contains(effect)
+        })?;
+        let (effect, fact) = self.known.remove(index);
+        Some(Performed { effect, fact })
+    }
+
+    /// Starts one effect; answers its fact if it is done at once.
+    async fn start(&mut self, effect: Effect) -> Result<Option<Fact>, Error> {
+        match effect {
+            Effect::AwaitLane => Ok(Some(Fact::Admitted(Box::new(self.admission()?)))),
+            Effect::Drain { source } => Ok(Some(self.drain(source).await)),
+            Effect::Poll { source } => self.poll(source).await.map(Some),
+            Effect::PrepareRequest { turn, attempt } => Ok(Some(self.prepare_request(turn, attempt).await)),
+            Effect::CallModel { turn, attempt } => self.call_model(turn, attempt).await,
+            Effect::ResolveBatch { .. } => Ok(Some(self.resolve_batch())),
+            Effect::RunTool { turn, call, .. } => Ok(self.run_tool(turn, call, &effect)),
+            Effect::RunHook(hook) => Ok(self.run_hook(hook, &effect)),
+            Effect::Sleep { until } => {
+                let left = until.since(self.shared.clock.now());
+                let performed = Performed { effect, fact: Fact::TimerFired };
+                self.performing.push(Box::pin(async move {
+                    tokio::time::sleep(std::time::Duration::from_millis(left)).await;
+                    performed
+                }));
+                Ok(None)
+            }
+            Effect::PlanCompaction => Ok(Some(self.plan_compaction())),
+            Effect::Compact { first_kept } => {
+                self.compact(first_kept, &effect);
+                Ok(None)
+            }
+            Effect::AwaitApproval { .. } | Effect::AwaitPerson => Ok(None),
+        }
+    }
+
+    /// The lane is free: what the run starts from.
+    fn admission(&mut self) -> Result<Admission, Error> {
+        let store = &*self.shared.store;
+        let key = keys::session(&self.fold.submission().session);
+        let previous = store.scan(&key, None, 1)?.into_iter().find_map(|(_, value)| {
+            Some(model::RunId(value.as_slice().try_into().ok()?)).filter(|previous| *previous != self.run)
+        });
+        let mut window = None;
+        if let Some(previous) = previous {
+            window = load_state(store, previous)?.map(|(state, _)| state.window);
+            let own = std::mem::take(&mut self.context).into_entries();
+            for entry in session_context(store, previous)?.into_iter().chain(own) {
+                self.context.push(entry);
+            }
+        }
+        let window = window.filter(|window| !window.is_empty());
+        Ok(Admission { previous, window, is_tainted: self.context.is_tainted() })
+    }
+
+    /// The messages that the phase injects.
+    async fn drain(&mut self, source: Source) -> Fact {
+        let cursors = self.state.core.cursors;
+        let drains_all = self.state.core.wants.drains_all;
+        let most = if drains_all { usize::MAX } else { 1 };
+        let waiting: Vec<(u64, Message)> = match source {
+            Source::Prompt => (0..).zip(self.fold.submission().prompts.iter().cloned()).collect(),
+            Source::Steering => owned(self.inbox.steering(&cursors).take(most)),
+            Source::FollowUp => owned(self.inbox.follow_ups(&cursors).take(most)),
+        };
+        let mut items = Vec::with_capacity(waiting.len());
+        for (position, message) in waiting {
+            let is_withdrawn = match &self.shared.harness.sources {
+                Some(sources) => sources.is_withdrawn(self.run, &message).await,
+                None => false,
+            };
+            items.push(DrainedItem { position, is_user: message.role() == Role::User, is_withdrawn });
+        }
+        Fact::Drained { items }
+    }
+
+    /// Asks the harness's source; what it gives is in the inbox, durably, before the run goes on.
+    async fn poll(&mut self, source: Source) -> Result<Fact, Error> {
+        if let Some(sources) = self.shared.harness.sources.clone() {
+            let messages = match source {
+                Source::Prompt | Source::Steering => sources.steering(self.run).await,
+                Source::FollowUp => sources.follow_up(self.run).await,
+            };
+            for message in messages {
+                let item = match source {
+                    Source::Prompt | Source::Steering => model::inbox::Item::Steering(message),
+                    Source::FollowUp => model::inbox::Item::FollowUp(message),
+                };
+                crate::accept::push(&self.shared, self.run, &item, None).await?;
+            }
+        }
+        self.read_inbox()?;
+        Ok(Fact::Polled)
+    }
+
+    async fn prepare_request(&mut self, turn: u32, attempt: u32) -> Fact {
+        let request = self.request(turn, attempt).await;
+        let model = self.state.core.model.as_str();
+        let intent = match self.shared.models.resolve(model, &self.shared.config) {
+            Ok(provider) => provider.prepare(&request),
+            Err(error) => return Fact::Missing { what: Label::from(error.to_string().as_str()) },
+        };
+        self.request = Some(request);
+        match intent {
+            Ok(intent) => Fact::RequestPrepared(Intended {
+                hash: intent.hash,
+                converter_version: intent.converter_version,
+                edits: None,
+                reserve: intent.reserve,
+            }),
+            // The request could not even be built; the call counts as made and failed.
+            Err(failure) => {
+                self.refused_request = Some(failure);
+                Fact::RequestPrepared(Intended {
+                    hash: [0; 32],
+                    converter_version: 0,
+                    edits: None,
+                    reserve: Default::default(),
+                })
+            }
+        }
+    }
+
+    /// The request of a model call: the context as the model is to see it.
+    pub(super) async fn request(&mut self, turn: u32, attempt: u32) -> Request {
+        let mut messages = match &self.shared.harness.context {
+            None => self.context.seen(),
+            Some(context) => {
+                let whole = context.transform_context(self.context.whole()).await;
+                whole.iter().filter_map(|message| converted(&**context, message)).collect()
+            }
+        };
+        if let Some(instruction) = self.state.core.retries.instruction {
+            let content = vec![Block::Text(instruction.text().to_owned())];
+            let message = Message::User(UserMessage { content, at: self.state.core.clock });
+            messages.push(Arc::new(prepare(message)));
+        }
+        Request {
+            origin: Arc::clone(&self.origin),
+            turn,
+            attempt,
+            model: self.state.core.model.as_str().to_owned(),
+            thinking: self.state.core.thinking.as_str().to_owned(),
+            system: self.facts.system.as_deref().map(Arc::from),
+            messages,
+            tools: self.shared.tools.specs(&self.facts.tools),
+        }
+    }
+
+    fn plan_compaction(&self) -> Fact {
+        match self.context.cut_point() {
+            Some(first_kept) => Fact::CompactionPlanned { first_kept },
+            None => Fact::CompactFailed { reason: Label::from("there is nothing to summarise") },
+        }
+    }
+
+    fn compact(&mut self, first_kept: EntryRef, effect: &Effect) {
+        let context = self.shared.harness.context.clone();
+        let messages = self.context.before(first_kept);
+        let (at, effect) = (self.shared.clock.now(), effect.clone());
+        self.performing.push(Box::pin(async move {
+            let summary = match context {
+                Some(context) => context.summarise(&messages).await,
+                None => Err("this engine has no summariser".to_owned()),
+            };
+            let fact = match summary {
+                Ok(text) => Fact::Compacted { summary: Message::user(text, at) },
+                Err(reason) => Fact::CompactFailed { reason: Label::from(reason.as_str()) },
+            };
+            Performed { effect, fact }
+        }));
+    }
+}
+
+fn owned<'a>(items: impl Iterator<Item = (u64, &'a Message)>) -> Vec<(u64, Message)> {
+    items.map(|(position, message)| (position, message.clone())).collect()
+}
+
+fn converted(context: &dyn crate::harness::Context, message: &Arc<Prepared>) -> Option<Arc<Prepared>> {
+    let seen = context.convert_to_llm(&message.message)?;
+    if seen == message.message { Some(Arc::clone(message)) } else { Some(Arc::new(prepare(seen))) }
+}
+
+/// A failure that the engine itself reports.
+pub(super) fn failure(kind: FailureKind, words: &str) -> Failure {
+    Failure {
+        kind,
+        message: Label::from(words),
+        retry_after_ms: None,
+        had_text: false,
+        usage: Default::default(),
+        partial: None,
+    }
+}

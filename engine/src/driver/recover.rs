@@ -1,0 +1,142 @@
+//! Settles what a former owner left: one commit for each thing that is found out.
+//!
+//! Owns the order of a resume: results that exist, then what is lost; cancel, deadline and budget follow as ordinary
+//! inputs, and then the phase goes on. It must never run a call whose recovery class forbids it.
+
+use model::input::{OnUnknown, Recovered, RecoveryClass};
+use model::state::CallStatus;
+use model::{Effect, Fact, Label, ParkReason, Phase};
+
+use super::Driver;
+use crate::config;
+use crate::error::Error;
+use crate::report::Found;
+use crate::tool::Probe;
+
+impl Driver {
+    /// Notes the new owner, and settles what the old one may have had under way.
+    pub(crate) async fn settle(&mut self) -> Result<(), Error> {
+        let owner = self.shared.owner();
+        let is_own = self.state.core.owner == owner;
+        if !is_own {
+            let fact = Fact::Resumed { epoch: owner.epoch, boot_id: owner.boot_id };
+            self.apply(None, fact).await?;
+            self.settle_effects().await?;
+        }
+        self.look_for_missing(is_own).await
+    }
+
+    async fn settle_effects(&mut self) -> Result<(), Error> {
+        for effect in self.effects.clone() {
+            match effect {
+                Effect::CallModel { .. } => {
+                    self.shared.report.note(self.run, None, Found::Repeated, "a model call was in flight");
+                    self.apply(Some(effect), Fact::ModelInterrupted { usage: None }).await?;
+                }
+                Effect::RunTool { turn, call, class } => self.settle_call(turn, call, class).await?,
+                Effect::AwaitLane
+                | Effect::Poll { .. }
+                | Effect::Drain { .. }
+                | Effect::PrepareRequest { .. }
+                | Effect::Sleep { .. }
+                | Effect::ResolveBatch { .. }
+                | Effect::RunHook(_)
+                | Effect::PlanCompaction
+                | Effect::Compact { .. }
+                | Effect::AwaitApproval { .. }
+                | Effect::AwaitPerson => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// One call that may have run. What may run again stays as it is: the ordinary loop performs it.
+    async fn settle_call(&mut self, turn: u32, call: u16, class: RecoveryClass) -> Result<(), Error> {
+        let place = Some((turn, call));
+        match class {
+            RecoveryClass::ReadOnly | RecoveryClass::Keyed => {
+                self.shared.report.note(self.run, place, Found::Repeated, "the call may run again");
+                Ok(())
+            }
+            RecoveryClass::Probe => match self.probe(turn, call).await {
+                Probe::DidNotRun => {
+                    self.shared.report.note(self.run, place, Found::Started, "the call had no effect yet");
+                    Ok(())
+                }
+                Probe::Ran(result) => {
+                    self.shared.report.note(self.run, place, Found::Collected, "the call had its effect");
+                    let recovered = Some(Recovered::Probed);
+                    self.apply(None, Fact::ToolReturned { call, result, recovered }).await
+                }
+                Probe::Unknown => self.settle_unknown(turn, call).await,
+            },
+            // No tool of this engine leaves a process behind: such a call is as unknown as any.
+            RecoveryClass::Adoptable | RecoveryClass::AtMostOnce => self.settle_unknown(turn, call).await,
+        }
+    }
+
+    async fn settle_unknown(&mut self, turn: u32, call: u16) -> Result<(), Error> {
+        self.shared.report.note(self.run, Some((turn, call)), Found::Unknown, "the call may have run");
+        let name = self.plan(call).map(|plan| plan.call.name.clone()).unwrap_or_default();
+        let policy = self.facts.tool_limits.get(&name).map(|limits| limits.on_unknown).unwrap_or_default();
+        let policy = match policy {
+            config::OnUnknown::Ask => OnUnknown::Ask,
+            config::OnUnknown::Tell => OnUnknown::Tell,
+            config::OnUnknown::Fail => OnUnknown::Fail,
+        };
+        self.apply(None, Fact::ToolUnknown { call, policy }).await
+    }
+
+    async fn probe(&mut self, turn: u32, call: u16) -> Probe {
+        let Some(plan) = self.plan(call).cloned() else { return Probe::Unknown };
+        let Some(tool) = plan.tool.clone() else { return Probe::Unknown };
+        let (context, _) = self.call_context(turn, call, &plan);
+        tool.probe(&context).await
+    }
+
+    /// What the run needs and does not find parks it; what was missing and is there again lets it go on.
+    async fn look_for_missing(&mut self, is_own: bool) -> Result<(), Error> {
+        let is_parked_for = |phase: &Phase| match phase {
+            Phase::Parked { reason: ParkReason::Missing(_), .. } => Some(true),
+            Phase::Parked { .. } | Phase::Done { .. } => None,
+            _ => Some(false),
+        };
+        let Some(is_missing_already) = is_parked_for(&self.state.core.phase) else { return Ok(()) };
+        if is_own && !is_missing_already {
+            return Ok(());
+        }
+        match (self.missing(), is_missing_already) {
+            (Some(what), false) => self.apply(None, Fact::Missing { what: Label::from(what.as_str()) }).await,
+            (None, true) => self.apply(None, Fact::Released { position: None }).await,
+            (Some(_), true) | (None, false) => Ok(()),
+        }
+    }
+
+    /// What keeps the run from going on, in a few words.
+    fn missing(&mut self) -> Option<String> {
+        if let Some(workspace) = &self.facts.workspace
+            && !workspace.is_dir()
+        {
+            return Some(format!("workspace {}", workspace.display()));
+        }
+        let name = self.state.core.model.as_str();
+        match self.shared.models.resolve(name, &self.shared.config) {
+            Err(error) => return Some(error.to_string()),
+            Ok(provider) => {
+                let is_first_model = self.fold.submission().model == self.state.core.model;
+                if let Some(what) = is_first_model.then(|| provider.missing(&self.facts.model_identity)).flatten() {
+                    return Some(what);
+                }
+            }
+        }
+        let started: Vec<u16> = (0u16..)
+            .zip(self.state.batch.iter().flat_map(|batch| &batch.calls))
+            .filter(|(_, call)| call.status == CallStatus::Started)
+            .map(|(index, _)| index)
+            .collect();
+        started.into_iter().find_map(|index| {
+            let plan = self.plan(index)?;
+            plan.tool.is_none().then(|| format!("tool {}", plan.call.name))
+        })
+    }
+}

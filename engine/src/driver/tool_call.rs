@@ -1,0 +1,263 @@
+//! Tool calls: resolving and validating a batch, running one call, its partial results.
+//!
+//! Owns the time between a call's durable `Started` and its committed result. An error is a result, never a failure of
+//! the engine. It must never run a call that does not stand as started in the committed state.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::guard::loops::{ToolKind, call_facts};
+use model::input::{CallPlan, CallVerdict, RecoveryClass};
+use model::message::ToolCall;
+use model::{Effect, Fact, Label, ToolResult};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::{ABORT_GRACE, Driver, Performed};
+use crate::event::AgentEvent;
+use crate::keys;
+use crate::tool::{CallContext, Entry, Execution, Preparation, Tool};
+
+/// A call of the current batch with what running it needs. Derived from the answer, so it can be made again.
+#[derive(Clone)]
+pub(super) struct PlannedCall {
+    pub(super) call: ToolCall,
+    pub(super) args: Value,
+    pub(super) tool: Option<Arc<dyn Tool>>,
+    verdict: CallVerdict,
+}
+
+impl PlannedCall {
+    /// It may run.
+    pub(super) fn is_valid(&self) -> bool {
+        self.verdict == CallVerdict::Valid
+    }
+}
+
+/// A partial result of a call.
+pub(super) struct ToolUpdate {
+    call: u16,
+    partial: ToolResult,
+}
+
+/// How long a tool may go on after the run was aborted, before it is dropped.
+const CANCEL_GRACE: Duration = Duration::from_secs(5);
+/// Partial results of one call that wait to be passed on.
+const CALL_UPDATES_MAX: usize = 16;
+
+impl Driver {
+    /// The calls of the newest answer, resolved and validated. The same answer always gives the same plans.
+    pub(super) fn plan_calls(&mut self) {
+        let calls: Vec<ToolCall> =
+            self.fold.answer().map(|answer| answer.calls().cloned().collect()).unwrap_or_default();
+        self.plans = calls.into_iter().map(|call| self.plan_call(call)).collect();
+    }
+
+    fn plan_call(&self, call: ToolCall) -> PlannedCall {
+        let args = call.arguments.value();
+        let refused = |verdict, call, args| PlannedCall { call, args, tool: None, verdict };
+        if call.is_duplicate {
+            return refused(CallVerdict::Duplicate, call, args);
+        }
+        let entry = match self.find_tool(&call.name) {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return refused(CallVerdict::Unknown, call, args),
+            Err(text) => return refused(CallVerdict::Refused(text), call, args),
+        };
+        let (args, immediate) = match entry.tool.prepare(args.clone()) {
+            Ok(Preparation::Args(args)) => (args, None),
+            Ok(Preparation::Immediate(result)) => (args, Some(result)),
+            Err(text) => return refused(CallVerdict::Refused(text), call, args),
+        };
+        let tool = Some(Arc::clone(&entry.tool));
+        if let Some(result) = immediate {
+            return PlannedCall { call, args, tool, verdict: CallVerdict::Immediate(result) };
+        }
+        match entry.validator.check(&call.name, &args) {
+            Ok(args) => PlannedCall { call, args, tool, verdict: CallVerdict::Valid },
+            Err(text) => PlannedCall { call, args, tool, verdict: CallVerdict::Invalid(text) },
+        }
+    }
+
+    fn find_tool(&self, name: &str) -> Result<Option<Entry>, String> {
+        if self.facts.tools.iter().any(|tool| tool == name)
+            && let Some(entry) = self.shared.tools.resolve(name)
+        {
+            return Ok(Some(entry.clone()));
+        }
+        let Some(context) = &self.shared.harness.context else { return Ok(None) };
+        let Some(tool) = context.resolve_tool(name)? else { return Ok(None) };
+        let found = &tool.spec().name;
+        if found != name {
+            return Err(format!("Deferred tool resolver returned \"{found}\" for requested \"{name}\""));
+        }
+        Entry::new(tool).map(Some)
+    }
+
+    /// The admission of the batch.
+    pub(super) fn resolve_batch(&mut self) -> Fact {
+        self.plan_calls();
+        let is_sequential = self.facts.tool_execution == crate::config::ToolExecution::Sequential
+            || self.plans.iter().any(|plan| {
+                plan.tool.as_ref().is_some_and(|tool| tool.spec().execution == Execution::Sequential)
+            });
+        let calls = self.plans.iter().take(model::limits::CALLS_MAX).map(call_plan).collect();
+        Fact::BatchAdmitted {
+            calls,
+            total: u32::try_from(self.plans.len()).unwrap_or(u32::MAX),
+            is_sequential,
+        }
+    }
+
+    /// The plan of one call, made again after a resume.
+    pub(super) fn plan(&mut self, index: u16) -> Option<&PlannedCall> {
+        if self.plans.is_empty() {
+            self.plan_calls();
+        }
+        self.plans.get(usize::from(index))
+    }
+
+    /// Runs a call that stands as started.
+    pub(super) fn run_tool(&mut self, turn: u32, index: u16, effect: &Effect) -> Option<Fact> {
+        let returned = |result| Fact::ToolReturned { call: index, result, recovered: None };
+        if self.state.core.abort.is_some() {
+            return Some(returned(ToolResult::error("Operation aborted")));
+        }
+        let Some(plan) = self.plan(index).cloned() else {
+            return Some(returned(ToolResult::error("The call is not in the transcript")));
+        };
+        let Some(tool) = plan.tool.clone() else {
+            return Some(returned(ToolResult::error(format!("Tool {} not found", plan.call.name))));
+        };
+        let (context, partials) = self.call_context(turn, index, &plan);
+        let forward = partials.map(|partials| (partials, self.updates.0.clone()));
+        let (cancel, effect) = (self.cancel.clone(), effect.clone());
+        let timeout_s = self.facts.tool_limits.get(&plan.call.name).map_or(0, |limits| limits.timeout_s);
+        self.performing.push(Box::pin(async move {
+            let is_network = tool.spec().is_network;
+            let running = run_within(&*tool, context, timeout_s, cancel);
+            let result = match forward {
+                None => running.await,
+                Some((partials, updates)) => forwarding(running, partials, updates, index).await,
+            };
+            let mut result = result.unwrap_or_else(ToolResult::error);
+            result.is_network |= is_network;
+            Performed { effect, fact: returned(result) }
+        }));
+        None
+    }
+
+    /// What the tool is told. Partial results are taken only if somebody follows them.
+    pub(super) fn call_context(
+        &self,
+        turn: u32,
+        index: u16,
+        plan: &PlannedCall,
+    ) -> (CallContext, Option<mpsc::Receiver<ToolResult>>) {
+        let (sender, receiver) = mpsc::channel(CALL_UPDATES_MAX);
+        let is_followed = self.attached.sink.is_some() || self.watched.has_listeners();
+        let limits = self.facts.tool_limits.get(&plan.call.name);
+        let output_bytes_max = limits.map_or(1 << 20, |limits| limits.output_bytes_max);
+        let context = CallContext {
+            run: self.run,
+            call_id: plan.call.id.clone(),
+            idempotency_key: format!("{}/{turn}.{index}", self.run),
+            args: plan.args.clone(),
+            workspace: self.facts.workspace.clone().unwrap_or_default(),
+            scratch: self.shared.dir.as_ref().map(|dir| keys::call_dir(dir, self.run, turn, index)),
+            output_bytes_max: usize::try_from(output_bytes_max).unwrap_or(usize::MAX),
+            cancel: self.cancel.clone(),
+            updates: sender,
+        };
+        (context, is_followed.then_some(receiver))
+    }
+
+    /// Passes a partial result on.
+    pub(super) async fn publish_tool_update(&mut self, update: ToolUpdate) {
+        let Some(call) = self.fold.view(u32::from(update.call)) else { return };
+        self.publish_live(AgentEvent::ToolExecutionUpdate { call, partial: update.partial }).await;
+    }
+
+    /// Partial results that arrived before a call ended are shown before its end; later ones are dropped.
+    pub(super) async fn flush_tool_updates(&mut self) {
+        while let Ok(update) = self.updates.1.try_recv() {
+            self.publish_tool_update(update).await;
+        }
+    }
+}
+
+async fn run_within(
+    tool: &dyn Tool,
+    context: CallContext,
+    timeout_s: u64,
+    cancel: tokio_util::sync::CancellationToken,
+) -> Result<ToolResult, String> {
+    let timeout = async {
+        match timeout_s {
+            0 => std::future::pending().await,
+            1.. => tokio::time::sleep(Duration::from_secs(timeout_s)).await,
+        }
+    };
+    let given_up = async {
+        cancel.cancelled().await;
+        tokio::time::sleep(CANCEL_GRACE.max(ABORT_GRACE)).await;
+    };
+    tokio::select! {
+        biased;
+        result = tool.run(context) => result,
+        () = given_up => Err("Operation aborted".to_owned()),
+        () = timeout => Err(format!(
+            "The call took longer than {timeout_s} s and was given up. What it had done until then stands."
+        )),
+    }
+}
+
+async fn forwarding(
+    running: impl Future<Output = Result<ToolResult, String>>,
+    mut partials: mpsc::Receiver<ToolResult>,
+    updates: mpsc::Sender<ToolUpdate>,
+    call: u16,
+) -> Result<ToolResult, String> {
+    tokio::pin!(running);
+    loop {
+        tokio::select! {
+            biased;
+            Some(partial) = partials.recv() => {
+                // A full queue loses the update: observers never slow a run.
+                let _ = updates.try_send(ToolUpdate { call, partial });
+            }
+            result = &mut running => {
+                while let Ok(partial) = partials.try_recv() {
+                    let _ = updates.try_send(ToolUpdate { call, partial });
+                }
+                return result;
+            }
+        }
+    }
+}
+
+fn call_plan(plan: &PlannedCall) -> CallPlan {
+    let (kind, class) = plan
+        .tool
+        .as_ref()
+        .map_or((ToolKind::Plain, RecoveryClass::AtMostOnce), |tool| (tool.spec().kind, tool.spec().class));
+    CallPlan {
+        id: Label::from(plan.call.id.as_str()),
+        tool: Label::from(plan.call.name.as_str()),
+        facts: call_facts(&detector_name(&plan.call.name), &plan.args, kind),
+        class,
+        verdict: plan.verdict.clone(),
+    }
+}
+
+/// The name under which the loop detectors know a tool.
+fn detector_name(name: &str) -> String {
+    let name = name.trim().to_lowercase();
+    match name.as_str() {
+        "" => "tool".to_owned(),
+        "bash" => "exec".to_owned(),
+        "apply-patch" => "apply_patch".to_owned(),
+        "cron" => "automations".to_owned(),
+        _ => name,
+    }
+}

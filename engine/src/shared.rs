@@ -1,0 +1,43 @@
+//! What every driver of one engine shares.
+//!
+//! Owns handles only: the store, the clock, the tools, the providers, the harness. It must never hold a run's state.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use model::state::Owner;
+use store::{Epoch, Store};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::harness::Harness;
+use crate::lanes::Lanes;
+use crate::models::Models;
+use crate::report::Report;
+use crate::runs::Runs;
+use crate::tool::Registry;
+
+/// The inside of an engine.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) epoch: Epoch,
+    pub(crate) boot_id: [u8; 16],
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) config: Config,
+    pub(crate) tools: Registry,
+    pub(crate) models: Models,
+    pub(crate) harness: Harness,
+    pub(crate) runs: Runs,
+    pub(crate) report: Report,
+    pub(crate) lanes: Mutex<Lanes>,
+    /// Cancelled when the engine is to stop: drivers commit what they have and end.
+    pub(crate) stop: CancellationToken,
+}
+
+impl Shared {
+    pub(crate) fn owner(&self) -> Owner {
+        Owner { epoch: self.epoch.0, boot_id: self.boot_id }
+    }
+}
