@@ -6,8 +6,17 @@
 //! A commit is one frame, whatever it touches, and carries the exact puts that it causes.
 
 mod api;
+pub mod conformance;
+pub mod faulty;
+mod keys;
+pub mod limits;
+mod memory;
+mod state;
 
 pub use api::{
     Commit, Durability, Epoch, Error, Hash, Head, Loaded, Put, Receipt, Record, RecordKind, Require, RunKey,
     Seq, Store, Stream, Ticket,
 };
+pub use keys::run_prefix;
+pub use memory::MemoryStore;
+pub use state::{SledHook, SledStep, StateHealth, StateOptions};

@@ -1,0 +1,302 @@
+//! What State's callers and sled's thread share, and that thread itself.
+//!
+//! Owns the order in which frames reach sled, and the rule that nobody waits for sled without an end. Readers and
+//! batches exclude each other here, with a deadline, because sled's own lock between them has none. It must never
+//! read a key.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::overlay::{Overlay, Staged, Work};
+use super::place::Place;
+use super::{APPLIED_KEY, SledStep, StateHealth, StateOptions, guarded};
+use crate::limits::VALUE_BYTES_MAX;
+
+/// Puts that sled takes between two flushes.
+const BATCH_PUTS_MAX: usize = 1_024;
+
+/// Frames forgotten per turn of the lock, so that a commit never waits for a whole batch's.
+const PRUNE_FRAMES_MAX: usize = 64;
+
+/// What sled is being used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// So many readers are in it; new ones may come.
+    Reading(usize),
+    /// A batch waits for so many readers to leave; new ones wait for the batch.
+    Draining(usize),
+    /// A batch is being applied.
+    Applying,
+}
+
+/// Whether sled's thread goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// It does.
+    No,
+    /// It ends once everything released is applied.
+    Settled,
+    /// It ends after the batch in its hands.
+    Now,
+}
+
+/// Behind the lock.
+pub(super) struct Inner {
+    pub(super) overlay: Overlay,
+    /// Frames that sled holds, flushed.
+    applied: u64,
+    /// Frames that are durable.
+    released: u64,
+    /// Since when the oldest released frame waits with no batch ended; none when nothing waits.
+    waiting_since: Option<Instant>,
+    sled: Use,
+    /// Why sled is no longer written.
+    degraded: Option<String>,
+    stop: Stop,
+}
+
+/// The shared half of a [`super::State`].
+pub(super) struct Shared {
+    inner: Mutex<Inner>,
+    /// Wakes sled's thread: something was released, the last reader left, or it must stop.
+    work: Condvar,
+    /// Wakes everybody who waits for sled: a batch ended, or sled was given up.
+    progress: Condvar,
+    place: Place,
+    options: StateOptions,
+}
+
+impl Shared {
+    pub(super) fn new(place: Place, options: StateOptions, applied: u64) -> Self {
+        let inner = Inner {
+            overlay: Overlay::default(),
+            applied,
+            released: applied,
+            waiting_since: None,
+            sled: Use::Reading(0),
+            degraded: None,
+            stop: Stop::No,
+        };
+        Self { inner: Mutex::new(inner), work: Condvar::new(), progress: Condvar::new(), place, options }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything below `end` is durable. Waits while more than the allowed lag is not applied.
+    pub(super) fn release(&self, end: u64) {
+        let mut inner = self.lock();
+        inner.released = inner.released.max(end);
+        if inner.degraded.is_some() {
+            let released = inner.released;
+            inner.overlay.retire(released);
+            return;
+        }
+        if inner.waiting_since.is_none() && inner.applied < inner.released {
+            inner.waiting_since = Some(Instant::now());
+        }
+        self.work.notify_one();
+        let lag_puts_max = self.options.lag_puts_max;
+        let _inner =
+            self.wait(inner, |inner| inner.overlay.puts() > lag_puts_max && inner.applied < inner.released);
+    }
+
+    /// Waits until everything released is applied, or sled is given up.
+    pub(super) fn settle(&self) {
+        let _inner = self.wait(self.lock(), |inner| inner.applied < inner.released);
+    }
+
+    /// Lets a reader into sled once no batch is being applied. False if sled was given up: the reader is not in.
+    pub(super) fn enter<'a>(&'a self, inner: MutexGuard<'a, Inner>) -> (MutexGuard<'a, Inner>, bool) {
+        let mut inner = self.wait(inner, |inner| !matches!(inner.sled, Use::Reading(_)));
+        let entered = match (inner.sled, &inner.degraded) {
+            (Use::Reading(readers), None) => Some(readers + 1),
+            (Use::Reading(_) | Use::Draining(_) | Use::Applying, _) => None,
+        };
+        if let Some(readers) = entered {
+            inner.sled = Use::Reading(readers);
+        }
+        (inner, entered.is_some())
+    }
+
+    /// The reader has left sled.
+    pub(super) fn leave(&self) {
+        let mut inner = self.lock();
+        inner.sled = match inner.sled {
+            Use::Reading(readers) => Use::Reading(readers.saturating_sub(1)),
+            Use::Draining(readers) => Use::Draining(readers.saturating_sub(1)),
+            Use::Applying => Use::Applying,
+        };
+        if inner.sled == Use::Draining(0) {
+            self.work.notify_one();
+        }
+    }
+
+    /// Ends sled's thread at the point that `stop` names.
+    pub(super) fn stop(&self, stop: Stop) {
+        self.lock().stop = stop;
+        self.work.notify_one();
+    }
+
+    /// Gives sled up: from now on the overlay keeps the newest value of every key that is put. The next open
+    /// rebuilds. Only the first reason counts.
+    pub(super) fn degrade(&self, reason: String) {
+        let mut inner = self.lock();
+        if inner.degraded.is_some() {
+            return;
+        }
+        tracing::warn!(%reason, "going on without sled; the next open rebuilds the state from the journal");
+        inner.degraded = Some(reason);
+        let released = inner.released;
+        inner.overlay.retire(released);
+        drop(inner);
+        self.work.notify_one();
+        self.progress.notify_all();
+        if let Err(error) = self.place.clear_mark() {
+            tracing::warn!(%error, "the state may be used as found at the next open; it is behind, not wrong");
+        }
+    }
+
+    pub(super) fn health(&self) -> StateHealth {
+        let inner = self.wait(self.lock(), |_| false);
+        StateHealth {
+            applied: inner.applied,
+            lag: inner.released - inner.applied,
+            degraded: inner.degraded.clone(),
+        }
+    }
+
+    /// Waits while `blocked` holds and sled works; gives sled up once it made no progress for too long.
+    fn wait<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        blocked: impl Fn(&Inner) -> bool,
+    ) -> MutexGuard<'a, Inner> {
+        let stall_after = self.options.stall_after;
+        loop {
+            let waited = inner.waiting_since.map_or(Duration::ZERO, |since| since.elapsed());
+            if inner.degraded.is_none() && waited > stall_after {
+                drop(inner);
+                self.degrade(format!("sled made no progress for {} ms", stall_after.as_millis()));
+                inner = self.lock();
+            }
+            if inner.degraded.is_some() || !blocked(&inner) {
+                return inner;
+            }
+            let answer = self.progress.wait_timeout(inner, stall_after.saturating_sub(waited) + TICK);
+            inner = answer.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The next frames to apply; none when the thread must end.
+    fn next(&self) -> Option<Work> {
+        let mut inner = self.lock();
+        loop {
+            if inner.degraded.is_some() || inner.stop == Stop::Now {
+                return None;
+            }
+            if inner.applied < inner.released {
+                return Some(inner.overlay.next(inner.released, BATCH_PUTS_MAX));
+            }
+            if inner.stop == Stop::Settled {
+                return None;
+            }
+            inner = self.work.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until no reader is in sled, and keeps new ones out. False when the thread must end.
+    fn begin(&self) -> bool {
+        let mut inner = self.lock();
+        if let Use::Reading(readers) = inner.sled {
+            inner.sled = Use::Draining(readers);
+        }
+        while inner.sled != Use::Draining(0) {
+            if inner.degraded.is_some() || inner.stop == Stop::Now {
+                return false;
+            }
+            inner = self.work.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+        inner.sled = Use::Applying;
+        true
+    }
+
+    /// The batch is applied.
+    fn let_readers_in(&self) {
+        self.lock().sled = Use::Reading(0);
+        self.progress.notify_all();
+    }
+
+    /// sled holds everything below `end`, flushed: the overlay may forget it.
+    fn flushed(&self, end: u64) {
+        let mut inner = self.lock();
+        if inner.degraded.is_some() {
+            return;
+        }
+        inner.applied = end;
+        inner.waiting_since = (inner.applied < inner.released).then(Instant::now);
+        while inner.degraded.is_none() && inner.overlay.prune(end, PRUNE_FRAMES_MAX) {
+            drop(inner);
+            inner = self.lock();
+        }
+        drop(inner);
+        self.progress.notify_all();
+    }
+
+    /// Runs the tests' hook, if there is one.
+    pub(super) fn hook(&self, step: SledStep) -> Result<(), String> {
+        self.options.hook.as_ref().map_or(Ok(()), |hook| hook(step)).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn last_answer_wait(&self) -> Duration {
+        self.options.last_answer_wait
+    }
+}
+
+/// Slack beyond a deadline, so that the wait that passes it also sees it.
+const TICK: Duration = Duration::from_millis(1);
+
+/// The body of sled's thread: applies what is released, in order, until told to stop or sled fails.
+pub(super) fn run(shared: &Shared, db: &sled::Db) {
+    while let Some(work) = shared.next() {
+        let batch = batch(&work.frames, work.end);
+        if !shared.begin() {
+            return;
+        }
+        let applied = batch.and_then(|batch| {
+            guarded(|| {
+                shared.hook(SledStep::Batch).map_err(sled::Error::Unsupported)?;
+                db.apply_batch(batch)
+            })
+        });
+        if applied.is_ok() {
+            shared.let_readers_in();
+        }
+        let flushed =
+            applied.and_then(|()| guarded(|| db.flush())).and_then(|_| shared.place.no_side_files());
+        match flushed {
+            Ok(()) => shared.flushed(work.end),
+            Err(reason) => shared.degrade(format!("sled failed: {reason}")),
+        }
+    }
+}
+
+/// The frames' puts and the position they lead to, as one atomic change.
+fn batch(frames: &[Staged], end: u64) -> Result<sled::Batch, String> {
+    let mut batch = sled::Batch::default();
+    for put in frames.iter().flat_map(|frame| frame.puts.iter()) {
+        match &put.value {
+            Some(value) if value.len() > VALUE_BYTES_MAX => {
+                return Err(format!(
+                    "a value of {} bytes was let in, at most {VALUE_BYTES_MAX} fit",
+                    value.len()
+                ));
+            }
+            Some(value) => batch.insert(put.key.as_slice(), value.as_slice()),
+            None => batch.remove(put.key.as_slice()),
+        }
+    }
+    batch.insert(APPLIED_KEY, &end.to_le_bytes());
+    Ok(batch)
+}
