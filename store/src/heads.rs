@@ -15,7 +15,7 @@ pub(crate) struct StreamHead {
     pub(crate) head: Head,
     pub(crate) first_segment: u64,
     pub(crate) last_segment: u64,
-    /// That record ends the stream.
+    /// The stream has ended.
     pub(crate) is_ended: bool,
 }
 
@@ -26,7 +26,7 @@ impl StreamHead {
             head: Head { seq: header.seq, hash },
             first_segment: before.map_or(segment, |before| before.first_segment),
             last_segment: segment,
-            is_ended: header.kind.ends_stream,
+            is_ended: header.kind.ends_stream || before.is_some_and(|before| before.is_ended),
         }
     }
 

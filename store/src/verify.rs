@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use crate::frame::{self, Frame, HEAD_BLOCK, Point, SegmentHead};
+use crate::frame::{self, Bad, Frame, HEAD_BLOCK, Point, SALT, SegmentHead, Tag};
 use crate::fs::{Fs, RealFs, error};
 use crate::index::{Growing, Place};
 use crate::journal::JOURNAL_DIR;
@@ -15,7 +15,6 @@ use crate::recover::{Cut, describe, first_group, newer, read_segment};
 use crate::scan::{Broken, Stop, group_at};
 use crate::segment;
 use crate::{Error, Head, Seq, Stream};
-use crate::frame::{Bad, SALT};
 
 /// What was checked, and what is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -266,7 +265,8 @@ impl<'a> Verifier<'a> {
             let reason = format!("it ends at offset {}, not at {} as the next one says", end.offset, limit.offset);
             self.find(number, end.offset, None, &reason);
         }
-        if self.is_lost || !ends_with_footer(bytes) {
+        let has_tag = bytes.get(end.offset as usize + frame::ENVELOPE) == Some(&Tag::Footer.byte());
+        if self.is_lost || !(has_tag || ends_with_footer(bytes)) {
             return;
         }
         if bytes.get(end.offset as usize..) != Some(&index.to_index().to_footer(end)[..]) {
