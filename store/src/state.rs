@@ -13,8 +13,9 @@
 //!    it entered is in sled, whatever was not is in its copy.
 //! 3. Only released frames reach sled, and released frames are never void.
 //! 4. When sled stalls, fails or panics, it is not written again and the overlay keeps the newest value of every key
-//!    put since, in-flight batch included. Reads of other keys still ask sled, each on a thread of its own with a
-//!    deadline. If sled does not answer even that, they are errors that say to reopen; commits go on.
+//!    put since, in-flight batch included: its size is bounded by the keys that there are, not by the number of
+//!    transitions. Reads of other keys still ask sled, each on a thread of its own with a deadline. If sled does not
+//!    answer even that, they are errors that say to open the store again; commits go on.
 
 mod applier;
 mod overlay;
@@ -119,7 +120,7 @@ pub struct StateHealth {
     pub degraded: Option<String>,
 }
 
-/// The committed state. Dropping it without `close` leaves what a killed process would leave.
+/// The committed state. Dropping it without `close` is like being killed, but for the thread that may run on a while.
 pub(crate) struct State {
     shared: Arc<Shared>,
     db: sled::Db,
@@ -146,7 +147,11 @@ impl State {
         let place = Place::new(dir);
         let as_found = match unusable(&place, boot_id) {
             Some(reason) => Err(reason),
-            None => open_sled(&place, options.cache_bytes, read_applied),
+            None => {
+                // Before sled may write: from here on the files are not what the last writer synced.
+                place.write_mark(Mark::Open(boot_id))?;
+                open_sled(&place, options.cache_bytes, read_applied)
+            }
         };
         let (db, applied, found) = match as_found {
             Ok((db, applied)) => (db, applied, Found::Usable { applied }),
@@ -155,10 +160,10 @@ impl State {
                 place.move_aside()?;
                 let (db, ()) = open_sled(&place, options.cache_bytes, |db| write_applied(db, 0))
                     .map_err(|error| failed("opening", &place.state(), &error))?;
+                place.write_mark(Mark::Open(boot_id))?;
                 (db, 0, Found::Rebuild { reason })
             }
         };
-        place.write_mark(Mark::Open(boot_id))?;
         let shared = Arc::new(Shared::new(place.clone(), options, applied));
         let thread = thread::Builder::new().name("sled".to_owned()).spawn({
             let (shared, db) = (Arc::clone(&shared), db.clone());

@@ -15,8 +15,14 @@ use crate::limits::VALUE_BYTES_MAX;
 /// Puts that sled takes between two flushes.
 const BATCH_PUTS_MAX: usize = 1_024;
 
+/// How long fewer puts than that wait for company. A run rewrites the same few keys, of which a batch holds the last.
+const LINGER: Duration = Duration::from_millis(20);
+
 /// Frames forgotten per turn of the lock, so that a commit never waits for a whole batch's.
 const PRUNE_FRAMES_MAX: usize = 64;
+
+/// Slack beyond a deadline, so that the wait that passes it also sees it.
+const TICK: Duration = Duration::from_millis(1);
 
 /// What sled is being used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +53,11 @@ pub(super) struct Inner {
     applied: u64,
     /// Frames that are durable.
     released: u64,
-    /// Since when the oldest released frame waits with no batch ended; none when nothing waits.
+    /// Since when released frames wait with no batch ended; none exactly when sled holds everything released.
     waiting_since: Option<Instant>,
     sled: Use,
+    /// Callers who wait for sled to catch up: nothing lingers meanwhile.
+    pub(super) hurried: usize,
     /// Why sled is no longer written.
     degraded: Option<String>,
     stop: Stop,
@@ -74,6 +82,7 @@ impl Shared {
             released: applied,
             waiting_since: None,
             sled: Use::Reading(0),
+            hurried: 0,
             degraded: None,
             stop: Stop::No,
         };
@@ -95,39 +104,52 @@ impl Shared {
         }
         if inner.waiting_since.is_none() && inner.applied < inner.released {
             inner.waiting_since = Some(Instant::now());
+            self.work.notify_one();
+        } else if inner.overlay.puts() >= BATCH_PUTS_MAX {
+            self.work.notify_one();
         }
-        self.work.notify_one();
         let lag_puts_max = self.options.lag_puts_max;
-        let _inner =
-            self.wait(inner, |inner| inner.overlay.puts() > lag_puts_max && inner.applied < inner.released);
+        self.hurry(inner, |inner| inner.overlay.puts() > lag_puts_max && inner.applied < inner.released);
     }
 
     /// Waits until everything released is applied, or sled is given up.
     pub(super) fn settle(&self) {
-        let _inner = self.wait(self.lock(), |inner| inner.applied < inner.released);
+        self.hurry(self.lock(), |inner| inner.applied < inner.released);
+    }
+
+    /// Waits while sled is `behind`; it does not linger meanwhile.
+    fn hurry<'a>(&'a self, inner: MutexGuard<'a, Inner>, behind: impl Fn(&Inner) -> bool) {
+        let mut inner = self.watch(inner);
+        if behind(&inner) {
+            inner.hurried += 1;
+            self.work.notify_one();
+            inner = self.wait(inner, behind);
+            inner.hurried -= 1;
+        }
     }
 
     /// Lets a reader into sled once no batch is being applied. False if sled was given up: the reader is not in.
     pub(super) fn enter<'a>(&'a self, inner: MutexGuard<'a, Inner>) -> (MutexGuard<'a, Inner>, bool) {
         let mut inner = self.wait(inner, |inner| !matches!(inner.sled, Use::Reading(_)));
-        let entered = match (inner.sled, &inner.degraded) {
-            (Use::Reading(readers), None) => Some(readers + 1),
-            (Use::Reading(_) | Use::Draining(_) | Use::Applying, _) => None,
+        let Inner { sled, degraded, .. } = &mut *inner;
+        let is_in = match sled {
+            Use::Reading(readers) if degraded.is_none() => {
+                *readers += 1;
+                true
+            }
+            Use::Reading(_) | Use::Draining(_) | Use::Applying => false,
         };
-        if let Some(readers) = entered {
-            inner.sled = Use::Reading(readers);
-        }
-        (inner, entered.is_some())
+        (inner, is_in)
     }
 
-    /// The reader has left sled.
+    /// A reader that was let in has left sled.
     pub(super) fn leave(&self) {
         let mut inner = self.lock();
-        inner.sled = match inner.sled {
-            Use::Reading(readers) => Use::Reading(readers.saturating_sub(1)),
-            Use::Draining(readers) => Use::Draining(readers.saturating_sub(1)),
-            Use::Applying => Use::Applying,
-        };
+        match &mut inner.sled {
+            Use::Reading(readers) | Use::Draining(readers) => *readers -= 1,
+            // No batch begins before the last reader has left.
+            Use::Applying => {}
+        }
         if inner.sled == Use::Draining(0) {
             self.work.notify_one();
         }
@@ -143,23 +165,24 @@ impl Shared {
     /// rebuilds. Only the first reason counts.
     pub(super) fn degrade(&self, reason: String) {
         let mut inner = self.lock();
-        if inner.degraded.is_some() {
+        if inner.degraded.is_some() || inner.stop == Stop::Now {
             return;
         }
         tracing::warn!(%reason, "going on without sled; the next open rebuilds the state from the journal");
+        // Under the lock: whoever learns that sled was given up may open the store again at once.
+        if let Err(error) = self.place.clear_mark() {
+            tracing::warn!(%error, "the next open may use the state as found; it is behind the journal, not wrong");
+        }
         inner.degraded = Some(reason);
         let released = inner.released;
         inner.overlay.retire(released);
         drop(inner);
         self.work.notify_one();
         self.progress.notify_all();
-        if let Err(error) = self.place.clear_mark() {
-            tracing::warn!(%error, "the state may be used as found at the next open; it is behind, not wrong");
-        }
     }
 
     pub(super) fn health(&self) -> StateHealth {
-        let inner = self.wait(self.lock(), |_| false);
+        let inner = self.watch(self.lock());
         StateHealth {
             applied: inner.applied,
             lag: inner.released - inner.applied,
@@ -167,26 +190,33 @@ impl Shared {
         }
     }
 
-    /// Waits while `blocked` holds and sled works; gives sled up once it made no progress for too long.
+    /// Gives sled up if it has made no progress for too long. A thread that hangs cannot say so itself: whoever
+    /// releases, waits or asks for its health looks.
+    fn watch<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        let stall_after = self.options.stall_after;
+        if inner.degraded.is_none() && inner.waiting_since.is_some_and(|since| since.elapsed() > stall_after)
+        {
+            drop(inner);
+            self.degrade(format!("sled made no progress for {} ms", stall_after.as_millis()));
+            inner = self.lock();
+        }
+        inner
+    }
+
+    /// Waits while `blocked` holds, but never for a sled that was given up.
     fn wait<'a>(
         &'a self,
-        mut inner: MutexGuard<'a, Inner>,
+        inner: MutexGuard<'a, Inner>,
         blocked: impl Fn(&Inner) -> bool,
     ) -> MutexGuard<'a, Inner> {
-        let stall_after = self.options.stall_after;
-        loop {
+        let mut inner = self.watch(inner);
+        while inner.degraded.is_none() && blocked(&inner) {
             let waited = inner.waiting_since.map_or(Duration::ZERO, |since| since.elapsed());
-            if inner.degraded.is_none() && waited > stall_after {
-                drop(inner);
-                self.degrade(format!("sled made no progress for {} ms", stall_after.as_millis()));
-                inner = self.lock();
-            }
-            if inner.degraded.is_some() || !blocked(&inner) {
-                return inner;
-            }
-            let answer = self.progress.wait_timeout(inner, stall_after.saturating_sub(waited) + TICK);
-            inner = answer.unwrap_or_else(PoisonError::into_inner).0;
+            let rest = self.options.stall_after.saturating_sub(waited) + TICK;
+            let (woken, _) = self.progress.wait_timeout(inner, rest).unwrap_or_else(PoisonError::into_inner);
+            inner = self.watch(woken);
         }
+        inner
     }
 
     /// The next frames to apply; none when the thread must end.
@@ -196,13 +226,23 @@ impl Shared {
             if inner.degraded.is_some() || inner.stop == Stop::Now {
                 return None;
             }
-            if inner.applied < inner.released {
+            let Some(since) = inner.waiting_since else {
+                if inner.stop == Stop::Settled {
+                    return None;
+                }
+                inner = self.work.wait(inner).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let lingered = since.elapsed();
+            if inner.hurried > 0
+                || inner.stop == Stop::Settled
+                || inner.overlay.puts() >= BATCH_PUTS_MAX
+                || lingered >= LINGER
+            {
                 return Some(inner.overlay.next(inner.released, BATCH_PUTS_MAX));
             }
-            if inner.stop == Stop::Settled {
-                return None;
-            }
-            inner = self.work.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            let rest = LINGER.saturating_sub(lingered);
+            (inner, _) = self.work.wait_timeout(inner, rest).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -253,9 +293,6 @@ impl Shared {
         self.options.last_answer_wait
     }
 }
-
-/// Slack beyond a deadline, so that the wait that passes it also sees it.
-const TICK: Duration = Duration::from_millis(1);
 
 /// The body of sled's thread: applies what is released, in order, until told to stop or sled fails.
 pub(super) fn run(shared: &Shared, db: &sled::Db) {

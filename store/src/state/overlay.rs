@@ -185,3 +185,46 @@ impl Overlay {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(keys: &str) -> Arc<[Put]> {
+        keys.bytes().map(|key| Put { key: vec![key], value: Some(vec![key]) }).collect()
+    }
+
+    #[test]
+    fn work_is_cut_at_whole_frames() {
+        let mut overlay = Overlay::default();
+        for (position, keys) in (10..).zip(["abc", "", "d", "ef"]) {
+            overlay.stage(position, frame(keys));
+        }
+        let cut = |released, puts_max| {
+            let work = overlay.next(released, puts_max);
+            (work.frames.iter().map(|frame| frame.position).collect::<Vec<_>>(), work.end)
+        };
+        assert_eq!(cut(14, 1), (vec![10], 11));
+        assert_eq!(cut(14, 3), (vec![10, 11], 12));
+        assert_eq!(cut(14, 4), (vec![10, 11, 12], 13));
+        assert_eq!(cut(14, 9), (vec![10, 11, 12, 13], 14));
+        assert_eq!(cut(12, 9), (vec![10, 11], 12));
+        assert_eq!(cut(10, 9), (vec![], 10));
+    }
+
+    #[test]
+    fn retired_frames_leave_one_value_a_key_and_nothing_else_behind() {
+        let mut overlay = Overlay::default();
+        let frames = ["ab", "bc", "b", "bd"].map(frame);
+        for (position, puts) in (0..).zip(&frames) {
+            overlay.stage(position, Arc::clone(puts));
+        }
+        overlay.retire(3);
+        // The third frame has one put and is kept whole; the last one is not durable: held by queue and versions.
+        assert_eq!(frames.each_ref().map(Arc::strong_count), [1, 1, 2, 4]);
+        assert_eq!(overlay.puts(), 2);
+        overlay.void(3);
+        assert_eq!(overlay.scan(b"", None, 9).len(), 3);
+        assert_eq!(overlay.puts(), 0);
+    }
+}

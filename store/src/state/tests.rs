@@ -198,17 +198,19 @@ fn release_waits_for_a_sled_that_lags_too_far() {
     let (_dir, state) = fresh(options);
     commit(&state, 0, &[put("a", "1")]);
     commit(&state, 1, &[put("b", "1")]);
+    let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        let third = scope.spawn(|| commit(&state, 2, &[put("c", "1")]));
-        // The third put is visible before its release returns, and its release cannot return before the gate opens.
-        while state.get(b"c").is_err() || state.shared.lock().overlay.puts() < 3 {
+        scope.spawn(|| {
+            commit(&state, 2, &[put("c", "1")]);
+            order.lock().unwrap().push("released");
+        });
+        while state.shared.lock().hurried == 0 {
             thread::yield_now();
         }
-        assert!(!third.is_finished());
+        order.lock().unwrap().push("opened");
         gate.open();
-        third.join().unwrap();
     });
-    assert!(state.health().applied >= 1);
+    assert_eq!(order.into_inner().unwrap(), ["opened", "released"]);
     state.settle();
     assert_eq!(state.health(), StateHealth { applied: 3, lag: 0, degraded: None });
 }
@@ -286,7 +288,7 @@ fn an_error_or_a_panic_of_sled_stops_nobody() {
         commit(&state, 2, &[put("c", "2")]);
         assert_eq!(degraded(&state), reason);
         assert_eq!(all(&state), pairs(&[("a", "2"), ("b", "1"), ("c", "2")]));
-        state.close().unwrap();
+        drop(state);
         assert!(matches!(open(dir.path(), StateOptions::default()).1, Found::Rebuild { .. }));
     }
 }
@@ -310,16 +312,26 @@ fn frames_without_puts_still_move_the_position() {
 
 #[test]
 fn a_scan_sees_whole_frames_while_sled_applies_and_forgets() {
-    let (_dir, state) = fresh(StateOptions::default());
-    let keys: Vec<String> = (0..8).map(|key| format!("k{key}")).collect();
-    let frame = |value: u64| keys.iter().map(|key| put(key, &value.to_string())).collect::<Vec<_>>();
-    commit(&state, 0, &frame(0));
+    const ACCOUNTS: u64 = 500;
+    // With so little lag, sled would come to frames younger than a scan that is under way.
+    let (_dir, state) = fresh(StateOptions { lag_puts_max: 8, ..StateOptions::default() });
+    let account = |number: u64, value: u64| Put {
+        key: number.to_be_bytes().to_vec(),
+        value: Some(value.to_le_bytes().to_vec()),
+    };
+    let mut values = vec![1_000; ACCOUNTS as usize];
+    commit(&state, 0, &(0..ACCOUNTS).map(|number| account(number, 1_000)).collect::<Vec<_>>());
+    let mut transfer = |position: u64| {
+        let (from, to) = (position * 7 % ACCOUNTS, position * 13 % ACCOUNTS);
+        values[from as usize] -= 1;
+        values[to as usize] += 1;
+        commit(&state, position, &[from, to].map(|number| account(number, values[number as usize])));
+    };
     thread::scope(|scope| {
-        let writer =
-            scope.spawn(|| (1..2_000).for_each(|position| commit(&state, position, &frame(position))));
+        let writer = scope.spawn(move || (1..2_000).for_each(&mut transfer));
         while !writer.is_finished() {
-            let values: Vec<_> = all(&state).into_iter().map(|(_, value)| value).collect();
-            assert_eq!(values, vec![values[0].clone(); keys.len()]);
+            let sum: u64 = all(&state).iter().map(|(_, value)| crate::keys::read_counter(Some(value))).sum();
+            assert_eq!(sum, ACCOUNTS * 1_000);
         }
     });
 }
@@ -372,6 +384,52 @@ fn reopen(state: State, dir: &Path, frames: &[Vec<Put>]) -> State {
         commit(&state, position, puts);
     }
     state
+}
+
+/// The frames that the process below writes, by position.
+fn endless_frame(position: u64) -> Vec<Put> {
+    vec![put(&format!("k{}", position % 7), &position.to_string()), delete(&format!("k{}", position * 3 % 7))]
+}
+
+/// Names the directory in which the process below writes.
+const ENDLESS_DIR: &str = "STATE_TESTS_ENDLESS_DIR";
+
+/// The process of the test after this one; does nothing when it runs as a test itself.
+#[test]
+fn endless_writer() {
+    let Some(dir) = std::env::var_os(ENDLESS_DIR) else { return };
+    let (state, _) = open(Path::new(&dir), StateOptions::default());
+    for position in 0.. {
+        commit(&state, position, &endless_frame(position));
+        if position % 1_000 == 999 {
+            state.settle();
+            std::fs::write(Path::new(&dir).join("settled"), (position + 1).to_string()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_whole_frames_up_to_its_position() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "state::tests::endless_writer"])
+        .env(ENDLESS_DIR, dir.path())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let settled = || std::fs::read_to_string(dir.path().join("settled")).ok()?.parse::<u64>().ok();
+    while settled().is_none_or(|settled| settled < 5_000) {
+        assert_eq!(writer.try_wait().unwrap(), None);
+        thread::yield_now();
+    }
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    let (state, found) = open(dir.path(), StateOptions::default());
+    let applied = state.health().applied;
+    assert_eq!(found, Found::Usable { applied });
+    assert!(applied >= 5_000, "{applied}");
+    let frames: Vec<_> = (0..applied).map(endless_frame).collect();
+    assert_eq!(all(&state), fold(&frames).into_iter().collect::<Pairs>());
 }
 
 proptest! {
