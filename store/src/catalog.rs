@@ -4,18 +4,16 @@
 //! is durable. Must never wait for the disk while it holds what the writer needs.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use crate::frame::{self, ENVELOPE};
-use crate::fs::{Fs, Handle, Mode, error, read_up_to};
-use crate::index::{Growing, Index, Place};
+use crate::frame::{self, Bad};
+use crate::fs::{Fs, Handle, Mode, error};
+use crate::index::{self, Growing, Index, Place};
 use crate::limits::INDEXES_MAX;
+use crate::recover::newer;
 use crate::segment;
 use crate::{Error, Record, Seq, Stream};
-
-/// Most records are smaller: one read gets them.
-const READ_BYTES: usize = 8 << 10;
 
 /// The indexes of all segments.
 pub(crate) struct Catalog {
@@ -28,13 +26,21 @@ pub(crate) struct Catalog {
 #[derive(Default)]
 struct Open {
     /// Every segment that holds records, the open one included, in order.
-    segments: Vec<u64>,
+    segments: Vec<Listed>,
     /// Indexes of segments without a footer of their own.
     unsealed: HashMap<u64, Arc<Index>>,
     /// The index of the last segment while it is written.
     growing: Option<(u64, Growing)>,
     /// In the last segment, records before this offset are durable.
     durable: u64,
+}
+
+/// A segment that holds records.
+#[derive(Clone, Copy)]
+struct Listed {
+    number: u64,
+    /// Where its footer stands, if it has one.
+    end: u64,
 }
 
 /// Which records of a stream a reader wants.
@@ -51,10 +57,10 @@ impl Catalog {
         Self { disk, dir, open: RwLock::default(), recent: Mutex::default() }
     }
 
-    /// Adds a segment that grows no more; `index` if it has no footer.
-    pub(crate) fn add(&self, number: u64, index: Option<Index>) {
+    /// Adds a segment that ends at `end` and grows no more; `index` if no footer stands there.
+    pub(crate) fn add(&self, number: u64, end: u64, index: Option<Index>) {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.segments.push(number);
+        open.segments.push(Listed { number, end });
         if let Some(index) = index {
             open.unsealed.insert(number, Arc::new(index));
         }
@@ -64,7 +70,7 @@ impl Catalog {
     pub(crate) fn extend(&self, number: u64, records: impl Iterator<Item = (Stream, Seq, Place)>) {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         if open.growing.as_ref().is_none_or(|(growing, _)| *growing != number) {
-            open.segments.push(number);
+            open.segments.push(Listed { number, end: 0 });
             open.growing = Some((number, Growing::default()));
             open.durable = 0;
         }
@@ -84,9 +90,12 @@ impl Catalog {
         open.growing.as_ref().map(|(_, growing)| growing.to_index())
     }
 
-    /// The open segment was sealed with `index`.
-    pub(crate) fn seal(&self, index: Index) {
+    /// The open segment was sealed with `index`, whose footer stands at `end`.
+    pub(crate) fn seal(&self, index: Index, end: u64) {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = open.segments.last_mut() {
+            last.end = end;
+        }
         if let Some((number, _)) = open.growing.take() {
             self.remember(number, Arc::new(index));
         }
@@ -112,7 +121,8 @@ impl Catalog {
             let places = self.places(number, wanted, wanted.limit - records.len())?;
             if !places.is_empty() {
                 let path = segment::path(&self.dir, number);
-                let file = self.disk.open(&path, Mode::Read).map_err(|failure| error("open", &path, &failure))?;
+                let file =
+                    self.disk.open(&path, Mode::Read).map_err(|failure| error("open", &path, &failure))?;
                 for place in places {
                     records.push(self.record(&file, number, place.offset())?);
                 }
@@ -129,7 +139,8 @@ impl Catalog {
         let segments: Vec<u64> = {
             let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
             let (first, last) = within;
-            open.segments.iter().copied().filter(|number| (first..=last).contains(number)).collect()
+            let numbers = open.segments.iter().map(|listed| listed.number);
+            numbers.filter(|number| (first..=last).contains(number)).collect()
         };
         if wanted.from == 0 {
             return Ok(segments);
@@ -137,7 +148,8 @@ impl Catalog {
         let mut start = segments.len();
         while let Some(number) = start.checked_sub(1).and_then(|at| segments.get(at)) {
             start -= 1;
-            if self.find(*number, wanted.stream, |first, _| first)?.is_some_and(|first| first <= wanted.from) {
+            if self.find(*number, wanted.stream, |first, _| first)?.is_some_and(|first| first <= wanted.from)
+            {
                 break;
             }
         }
@@ -160,7 +172,7 @@ impl Catalog {
         stream: Stream,
         ask: impl FnOnce(Seq, &[Place]) -> T,
     ) -> Result<Option<T>, Error> {
-        let index = {
+        let (index, end) = {
             let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
             if let Some((_, growing)) = open.growing.as_ref().filter(|(growing, _)| *growing == number) {
                 return Ok(growing.find(stream).and_then(|(first, places)| {
@@ -168,16 +180,18 @@ impl Catalog {
                     (end > 0).then(|| ask(first, &places[..end]))
                 }));
             }
-            open.unsealed.get(&number).cloned()
+            let listed = open.segments.binary_search_by_key(&number, |listed| listed.number);
+            let end = listed.ok().and_then(|at| open.segments.get(at)).map_or(0, |listed| listed.end);
+            (open.unsealed.get(&number).cloned(), end)
         };
         let index = match index {
             Some(index) => index,
-            None => self.sealed(number)?,
+            None => self.sealed(number, end)?,
         };
         Ok(index.find(stream).map(|(first, places)| ask(first, places)))
     }
 
-    fn sealed(&self, number: u64) -> Result<Arc<Index>, Error> {
+    fn sealed(&self, number: u64, end: u64) -> Result<Arc<Index>, Error> {
         {
             let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((_, index)) = recent.iter().find(|(known, _)| *known == number) {
@@ -185,12 +199,10 @@ impl Catalog {
             }
         }
         let path = segment::path(&self.dir, number);
-        let footer = self.disk.open(&path, Mode::Read).and_then(|file| {
-            let len = file.file.metadata()?.len();
-            segment::footer(&*self.disk, &file, number, len)
-        });
-        let Some((_, index)) = footer.map_err(|failure| error("read the footer of", &path, &failure))? else {
-            return Err(Error::Damaged { segment: path, offset: 0, reason: "its footer is missing".to_owned() });
+        let file = self.disk.open(&path, Mode::Read).map_err(|failure| error("open", &path, &failure))?;
+        let content = self.block(&file, number, end)?;
+        let Some((_, index)) = index::footer(&content) else {
+            return Err(damaged(&path, end, "it is not a footer"));
         };
         let index = Arc::new(index);
         self.remember(number, Arc::clone(&index));
@@ -206,26 +218,22 @@ impl Catalog {
     }
 
     fn record(&self, file: &Handle, number: u64, offset: u64) -> Result<Record, Error> {
-        let damaged = |reason: &str| Error::Damaged {
-            segment: file.path.clone(),
-            offset,
-            reason: reason.to_owned(),
-        };
-        let read = |len| {
-            read_up_to(&*self.disk, file, offset, len).map_err(|failure| error("read", &file.path, &failure))
-        };
-        let mut bytes = read(READ_BYTES)?;
-        let len = frame::Cursor(&bytes).u32().ok_or_else(|| damaged("a frame is missing"))? as usize + ENVELOPE;
-        if len > bytes.len() {
-            bytes = read(len.min(frame::BLOCK_MAX))?;
-        }
-        match frame::block_alone(&bytes, number, offset) {
-            Ok(content) => frame::frame(content)
-                .and_then(frame::Frame::to_record)
-                .ok_or_else(|| damaged("it is not a frame")),
-            Err(frame::Bad::Newer(version)) => Err(crate::recover::newer(&file.path, version)),
-            Err(frame::Bad::Empty) => Err(damaged("a frame is missing")),
-            Err(frame::Bad::Broken(reason)) => Err(damaged(reason)),
+        let content = self.block(file, number, offset)?;
+        let record = frame::frame(&content).and_then(frame::Frame::to_record);
+        record.ok_or_else(|| damaged(&file.path, offset, "it is not a frame"))
+    }
+
+    fn block(&self, file: &Handle, number: u64, offset: u64) -> Result<Vec<u8>, Error> {
+        let read = segment::read_block(&*self.disk, file, number, offset);
+        match read.map_err(|failure| error("read", &file.path, &failure))? {
+            Ok(content) => Ok(content),
+            Err(Bad::Newer(version)) => Err(newer(&file.path, version)),
+            Err(Bad::Empty) => Err(damaged(&file.path, offset, "nothing is there")),
+            Err(Bad::Broken(reason)) => Err(damaged(&file.path, offset, reason)),
         }
     }
+}
+
+fn damaged(segment: &Path, offset: u64, reason: &str) -> Error {
+    Error::Damaged { segment: segment.to_owned(), offset, reason: reason.to_owned() }
 }

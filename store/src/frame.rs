@@ -155,7 +155,8 @@ pub(crate) enum Bad {
 impl Frame<'_> {
     /// The record as readers see it; none if the puts do not decode.
     pub(crate) fn to_record(self) -> Option<Record> {
-        let Header { logic_version, stream, seq, epoch, at_ms, kind, prev_hash, state_hash, .. } = self.header;
+        let Header { logic_version, stream, seq, epoch, at_ms, kind, prev_hash, state_hash, .. } =
+            self.header;
         Some(Record {
             stream,
             head: Head { seq, hash: self.hash },
@@ -204,7 +205,9 @@ pub(crate) fn block_alone(bytes: &[u8], segment: u64, offset: u64) -> Result<&[u
         return Err(Bad::Empty);
     }
     let mut cursor = Cursor(bytes);
-    let (Some(len), Some(crc)) = (cursor.u32(), cursor.u32()) else { return Err(Bad::Broken("it is cut short")) };
+    let (Some(len), Some(crc)) = (cursor.u32(), cursor.u32()) else {
+        return Err(Bad::Broken("it is cut short"));
+    };
     let Some(content) = cursor.take(len as usize).filter(|content| content.len() >= 2) else {
         return Err(Bad::Broken("its length cannot be"));
     };

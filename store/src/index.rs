@@ -100,11 +100,6 @@ impl Index {
         Some((entry.first, self.places.get(entry.start..entry.start + entry.count)?))
     }
 
-    /// Per stream: its first and last sequence number here, in stream order.
-    pub(crate) fn streams(&self) -> impl Iterator<Item = (Stream, Seq, Seq)> {
-        self.entries.iter().map(|entry| (entry.stream, entry.first, entry.first + entry.count as u64 - 1))
-    }
-
     /// The footer block for the end of the segment.
     pub(crate) fn to_footer(&self, end: &Point) -> Vec<u8> {
         let mut buffer = Vec::with_capacity(256 + self.entries.len() * 29 + self.places.len() * 4);

@@ -26,7 +26,9 @@ use crate::replay::replay;
 use crate::state::{Found, State, StateHealth, StateOptions};
 use crate::tail::{Counters, Tail};
 use crate::writer::{Message, Writer};
-use crate::{Commit, Cut, Durability, Epoch, Error, Loaded, Receipt, Record, RunKey, Seq, Store, Stream, Ticket};
+use crate::{
+    Commit, Cut, Durability, Epoch, Error, Loaded, Receipt, Record, RunKey, Seq, Store, Stream, Ticket,
+};
 
 /// Name of the journal's directory in DIR.
 pub(crate) const JOURNAL_DIR: &str = "journal";
@@ -108,13 +110,13 @@ pub struct JournalStore {
     shared: Arc<Shared>,
     sender: SyncSender<Message>,
     opening: Opening,
-    /// Declared after what writes: dropped last.
+    /// None once the store is closed.
     held: Mutex<Option<Held>>,
 }
 
 struct Held {
     writer: JoinHandle<()>,
-    _lock: Lock,
+    lock: Lock,
 }
 
 impl fmt::Debug for JournalStore {
@@ -147,7 +149,7 @@ impl JournalStore {
         replay(&*disk, &journal, &survey, applied, &state)?;
         let catalog = Arc::new(Catalog::new(Arc::clone(&disk), journal.clone()));
         // `repair` has sealed them all.
-        survey.segments.iter().for_each(|segment| catalog.add(segment.number, None));
+        survey.segments.iter().for_each(|segment| catalog.add(segment.number, segment.end.offset, None));
         let shared = Arc::new(Shared {
             dir: dir.to_owned(),
             catalog: Arc::clone(&catalog),
@@ -166,7 +168,7 @@ impl JournalStore {
             .spawn(move || writer.run(&receiver))
             .map_err(|failure| error("start the writer of", dir, &failure))?;
         let opening = Opening { cut: survey.cut, rebuilt, frames };
-        Ok(Self { shared, sender, opening, held: Mutex::new(Some(Held { writer, _lock: lock })) })
+        Ok(Self { shared, sender, opening, held: Mutex::new(Some(Held { writer, lock })) })
     }
 
     /// What this open found.
@@ -201,12 +203,15 @@ impl JournalStore {
     /// Closes cleanly: what was accepted before is durable, the journal is sealed and sled's files may be used as
     /// found. Everything asked afterwards is `Closed`. A second close does nothing.
     pub fn close(&self) -> Result<(), Error> {
-        let Some(held) = self.held.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Held { writer, lock }) = held else { return Ok(()) };
         let closed = self.ask(Message::Close).and_then(|closed| closed);
-        let joined = held.writer.join().map_err(|_| Error::Closed);
+        let joined = writer.join().map_err(|_| Error::Closed);
         // The writer is gone: waits only for readers that are inside.
         let state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner).take();
-        closed.and(joined).and(state.map_or(Ok(()), State::close))
+        let state_closed = state.map_or(Ok(()), State::close);
+        drop(lock);
+        closed.and(joined).and(state_closed)
     }
 
     fn submit(&self, commit: Commit, consumed: Option<u64>) -> Ticket {
@@ -244,10 +249,13 @@ impl JournalStore {
 impl Drop for JournalStore {
     fn drop(&mut self) {
         let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(held) = held {
+        if let Some(Held { writer, lock }) = held {
             // The writer may be gone; its panic, if any, was reported by its own thread.
             let _ = self.sender.send(Message::Stop);
-            let _ = held.writer.join();
+            let _ = writer.join();
+            drop(self.shared.state.write().unwrap_or_else(PoisonError::into_inner).take());
+            // Last: nobody may open the directory while anything of ours can still write to it.
+            drop(lock);
         }
     }
 }
@@ -304,7 +312,11 @@ impl Store for JournalStore {
         after: Option<&[u8]>,
         limit: usize,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
-        let after = if prefix.is_empty() { Some(after.map_or(heads::LAST, |after| after.max(heads::LAST))) } else { after };
+        let after = if prefix.is_empty() {
+            Some(after.map_or(heads::LAST, |after| after.max(heads::LAST)))
+        } else {
+            after
+        };
         self.with_state(|state| state.scan(prefix, after, limit))
     }
 }

@@ -43,4 +43,3 @@ pub use reader::JournalReader;
 pub use recover::Cut;
 pub use state::{SledHook, SledStep, StateHealth, StateOptions};
 pub use verify::{Finding, Report, verify, verify_on};
-

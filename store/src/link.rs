@@ -49,9 +49,8 @@ impl Submitted {
         if let Err(error) = admit(&commit.puts) {
             return Err((error, answer));
         }
-        let sizes = commit.puts.iter().map(|put| {
-            PUT_FIXED + put.key.len() + put.value.as_ref().map_or(0, Vec::len)
-        });
+        let sizes =
+            commit.puts.iter().map(|put| PUT_FIXED + put.key.len() + put.value.as_ref().map_or(0, Vec::len));
         let mut puts = Vec::with_capacity(sizes.sum());
         commit.puts.iter().for_each(|put| frame::put_put(&mut puts, put));
         commit.puts.reserve_exact(OWN_PUTS);
@@ -120,7 +119,11 @@ impl Linker {
     }
 
     /// Checks a commit; if it is accepted, appends its frame to the draft and its puts to the state.
-    pub(crate) fn link(&mut self, submitted: &mut Submitted, target: &mut Target<'_>) -> Result<Receipt, Error> {
+    pub(crate) fn link(
+        &mut self,
+        submitted: &mut Submitted,
+        target: &mut Target<'_>,
+    ) -> Result<Receipt, Error> {
         let stream = submitted.commit.stream;
         let before = self.head(stream, target.state)?;
         let next = before.map_or(0, |before| before.head.seq + 1);

@@ -120,10 +120,12 @@ pub(crate) fn check_local(dir: &Path) -> Result<(), Error> {
 fn fuse_kind(dir: &Path) -> String {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-    table.lines().filter_map(mount).filter(|(point, _)| dir.starts_with(point)).last().map_or_else(
-        || "fuse".to_owned(),
-        |(_, kind)| kind.to_owned(),
-    )
+    table
+        .lines()
+        .filter_map(mount)
+        .filter(|(point, _)| dir.starts_with(point))
+        .last()
+        .map_or_else(|| "fuse".to_owned(), |(_, kind)| kind.to_owned())
 }
 
 /// Mount point and type of one line of mountinfo (proc(5): the type follows a lone hyphen).

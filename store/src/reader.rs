@@ -38,7 +38,7 @@ impl JournalReader {
         let mut segments = Vec::with_capacity(survey.segments.len());
         for found in survey.segments {
             segments.push((found.start, found.end));
-            catalog.add(found.number, found.unsealed);
+            catalog.add(found.number, found.end.offset, found.unsealed);
         }
         Ok(Self { disk, dir, catalog, segments, end: survey.tail, cut: survey.cut })
     }

@@ -55,7 +55,26 @@ pub struct Cut {
 }
 
 /// Reads what is there, without writing.
+///
+/// A writer may append while this reads: it may see a later group and not yet the one before, which looks like damage.
+/// Damage stays where it is, a moving tail does not, so only what is found in the same place twice is reported.
 pub(crate) fn survey(disk: &dyn Fs, dir: &Path) -> Result<Survey, Error> {
+    let mut before = None;
+    loop {
+        match look(disk, dir) {
+            Err(Error::Damaged { segment, offset, reason }) => {
+                let place = Some((segment.clone(), offset));
+                if before == place {
+                    return Err(Error::Damaged { segment, offset, reason });
+                }
+                before = place;
+            }
+            other => return other,
+        }
+    }
+}
+
+fn look(disk: &dyn Fs, dir: &Path) -> Result<Survey, Error> {
     let mut files = BTreeMap::new();
     let mut leftovers = Vec::new();
     for (name, len) in disk.list(dir).map_err(|failure| error("list", dir, &failure))? {
@@ -212,7 +231,8 @@ impl Surveyor<'_> {
                 self.files.pop_last();
                 leftovers.push(segment::path(self.dir, number));
             }
-            let Some((number, len)) = self.files.pop_last().filter(|(number, _)| *number == from.segment) else {
+            let Some((number, len)) = self.files.pop_last().filter(|(number, _)| *number == from.segment)
+            else {
                 return Err(self.damaged(from.segment, 0, "the segment is missing"));
             };
             segments.push(self.before(number, len, &from)?);

@@ -27,8 +27,7 @@ pub(crate) fn replay(
     let mut heads = HashMap::new();
     for found in survey.segments.iter().filter(|found| found.end.position > from) {
         let path = segment::path(dir, found.number);
-        let damaged =
-            |offset, reason: String| Error::Damaged { segment: path.clone(), offset, reason };
+        let damaged = |offset, reason: String| Error::Damaged { segment: path.clone(), offset, reason };
         let bytes = read_segment(disk, dir, found.number, found.end.offset)?;
         let mut at = found.start;
         while at.offset < found.end.offset {

@@ -13,6 +13,9 @@ use crate::fs::{Depth, Fs, Handle, Mode, read_up_to, sync_dir, write_all_at};
 use crate::index::{self, Index, TRAILER};
 use crate::limits::ZERO_BYTES;
 
+/// Most blocks are smaller: one read gets them.
+const READ_BYTES: usize = 8 << 10;
+
 /// Path of segment `number` in the journal's directory.
 pub(crate) fn path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number:08}.seg"))
@@ -74,6 +77,21 @@ pub(crate) fn footer(
     let bytes = read_up_to(disk, file, at, (len - at) as usize)?;
     let whole = frame::block_alone(&bytes, number, at).ok().and_then(index::footer);
     Ok(whole.filter(|(end, _)| (end.segment, end.offset) == (number, at)))
+}
+
+/// The content of the block at `offset`, without reading the rest of the segment.
+pub(crate) fn read_block(
+    disk: &dyn Fs,
+    file: &Handle,
+    number: u64,
+    offset: u64,
+) -> io::Result<Result<Vec<u8>, Bad>> {
+    let mut bytes = read_up_to(disk, file, offset, READ_BYTES)?;
+    let len = frame::Cursor(&bytes).u32().map_or(0, |len| len as usize + frame::ENVELOPE);
+    if len > bytes.len() {
+        bytes = read_up_to(disk, file, offset, len.min(frame::BLOCK_MAX))?;
+    }
+    Ok(frame::block_alone(&bytes, number, offset).map(<[u8]>::to_vec))
 }
 
 /// A segment's first block.

@@ -177,7 +177,8 @@ impl Tail {
         };
         let place = &mut draft.bytes[HEAD_BLOCK..FRONT];
         frame::write_group(place, &head, open.number, offset_of(HEAD_BLOCK));
-        let hash = GroupHash::new(&place[frame::ENVELOPE..]).over(draft.frames.iter().map(|frame| &frame.hash));
+        let hash =
+            GroupHash::new(&place[frame::ENVELOPE..]).over(draft.frames.iter().map(|frame| &frame.hash));
         write_all_at(&*self.disk, &open.file, start, &draft.bytes[skip..])
             .map_err(|failure| error("write", &open.file.path, &failure))?;
         self.written = Point {
@@ -213,9 +214,14 @@ impl Tail {
     /// Takes back everything that is not durable, and never touches the segment again. Answers whether one was open.
     pub(crate) fn give_up(&mut self) -> bool {
         let Some(open) = self.open.take() else { return false };
-        let offset = if self.acked.segment == open.number { self.acked.offset } else { 0 };
+        let is_used = self.acked.segment == open.number;
         if self.written.segment == open.number {
-            self.catalog.give_up(offset);
+            self.catalog.give_up(if is_used { self.acked.offset } else { 0 });
+        }
+        if !is_used {
+            // It holds nothing that counts. Should it stay or come back, the next segment does not continue from it.
+            self.next_size = open.size;
+            let _ = self.disk.remove(&open.file.path);
         }
         self.written = self.acked;
         true
@@ -230,7 +236,7 @@ impl Tail {
         }
         let Some(index) = self.catalog.growing() else { return Ok(()) };
         match segment::seal(&*self.disk, &open.file, &self.acked, &index) {
-            Ok(()) => self.catalog.seal(index),
+            Ok(()) => self.catalog.seal(index, self.acked.offset),
             Err(failure) => {
                 // Its groups are durable, only the footer may not be: the next open writes it again.
                 tracing::warn!(segment = open.number, %failure, "a segment is left without its footer");

@@ -155,7 +155,11 @@ impl Writer {
         let (Some(linger), Some(since)) = (self.linger, self.unsynced_since) else {
             return receiver.recv().map_or(Next::Gone, Next::Message);
         };
-        match receiver.recv_timeout(linger.saturating_sub(since.elapsed())) {
+        let left = linger.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            return Next::Sync;
+        }
+        match receiver.recv_timeout(left) {
             Ok(message) => Next::Message(message),
             Err(RecvTimeoutError::Timeout) => Next::Sync,
             Err(RecvTimeoutError::Disconnected) => Next::Gone,
@@ -166,13 +170,16 @@ impl Writer {
     fn commit(&mut self, submitted: Vec<Box<Submitted>>) {
         if let Err((error, waiting)) = self.write_group(submitted) {
             tracing::warn!(%error, "a group could not be made durable");
-            let Err((error, waiting)) = self.take_back(error, waiting).and_then(|again| self.write_group(again))
+            let Err((error, waiting)) =
+                self.take_back(error, waiting).and_then(|again| self.write_group(again))
             else {
                 return;
             };
             let waiting = match self.take_back(error.clone(), waiting) {
                 Ok(waiting) | Err((_, waiting)) => waiting,
             };
+            // What was sent after them, before their answers were seen, builds on nothing.
+            self.linker.take_back(waiting.iter().map(|submitted| submitted.commit.stream));
             for submitted in waiting {
                 // A dropped ticket wants no answer.
                 let _ = submitted.answer.send(Err(error.clone()));
@@ -228,7 +235,8 @@ impl Writer {
         let position = self.tail.written().position;
         let mut target = Target { state, draft: &mut self.draft, segment, position };
         for mut submitted in submitted {
-            let starts = matches!(submitted.commit.stream, Stream::Run(_)) && submitted.commit.expect_seq == 0;
+            let starts =
+                matches!(submitted.commit.stream, Stream::Run(_)) && submitted.commit.expect_seq == 0;
             let accepted = if starts && !self.tail.has_spare() {
                 // Live runs need what is left, to park.
                 Err(Error::NoSpace { path: self.shared.dir.clone() })

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 
 use super::{open, options};
 use crate::conformance::{compare, run_all};
-use crate::{Commit, Epoch, Error, JournalStore, Loaded, MemoryStore, Record, RunKey, Seq, Store, Stream, Ticket};
+use crate::{
+    Commit, Epoch, Error, JournalStore, Loaded, MemoryStore, Record, RunKey, Seq, Store, Stream, Ticket,
+};
 
 /// A store that takes its directory with it.
 struct Temporary {

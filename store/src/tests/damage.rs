@@ -107,9 +107,10 @@ fn every_flipped_bit_is_found_and_located() {
                     let places: Vec<_> =
                         report.findings.iter().map(|finding| (&finding.segment, finding.offset)).collect();
                     let tail = report.tail.as_ref().map(|cut| (&cut.segment, cut.offset));
-                    let near = places.into_iter().chain(tail).any(|(segment, at)| {
-                        segment == path && at <= offset as u64
-                    });
+                    let near = places
+                        .into_iter()
+                        .chain(tail)
+                        .any(|(segment, at)| segment == path && at <= offset as u64);
                     assert!(near, "byte {offset} of {path:?}: {report:?}");
                 }
                 Err(error) => panic!("byte {offset} of {path:?}: {error}"),
@@ -126,9 +127,7 @@ fn dropped_reordered_inserted_and_truncated_records_are_found() {
     let (path, bytes) = &segments[0];
     let groups = groups(bytes);
     let [.., second, third] = &groups[..] else { panic!("too few groups") };
-    let without = |range: &std::ops::Range<usize>| {
-        [&bytes[..range.start], &bytes[range.end..]].concat()
-    };
+    let without = |range: &std::ops::Range<usize>| [&bytes[..range.start], &bytes[range.end..]].concat();
     let swapped =
         [&bytes[..second.start], &bytes[third.clone()], &bytes[second.clone()], &bytes[third.end..]].concat();
     let doubled = [&bytes[..third.end], &bytes[second.clone()], &bytes[third.end..]].concat();
@@ -143,7 +142,10 @@ fn dropped_reordered_inserted_and_truncated_records_are_found() {
     for (change, changed) in changes {
         std::fs::write(path, changed).unwrap();
         let report = verify(dir.path()).unwrap();
-        assert!(report.findings.iter().any(|finding| finding.segment == *path || finding.offset == 0), "{change}");
+        assert!(
+            report.findings.iter().any(|finding| finding.segment == *path || finding.offset == 0),
+            "{change}"
+        );
     }
     std::fs::remove_file(path).unwrap();
     assert_ne!(verify(dir.path()).unwrap().findings, [], "a missing segment");

@@ -20,8 +20,7 @@ fn open_on(disk: &Arc<BrokenDisk>, dir: &Path) -> (JournalStore, Epoch) {
 fn fail_once(disk: &BrokenDisk, operation: &'static str) {
     let mut is_done = false;
     disk.set_rule(Some(Box::new(move |name, _| {
-        (name == operation && !std::mem::replace(&mut is_done, true))
-            .then(|| io::Error::other("broken"))
+        (name == operation && !std::mem::replace(&mut is_done, true)).then(|| io::Error::other("broken"))
     })));
 }
 
@@ -115,6 +114,7 @@ fn a_disk_that_stays_broken_is_an_error_until_it_is_whole_again() {
     assert!(matches!(failed, Err(Error::Io { operation: "sync" | "make a segment in", .. })), "{failed:?}");
     assert_eq!(seqs(&store, run(1)), [0]);
     disk.set_rule(None);
+    assert_eq!(durable(&store, epoch, run(1), 2), Err(Error::Void));
     durable(&store, epoch, run(1), 1).unwrap();
     assert_eq!(seqs(&store, run(1)), [0, 1]);
     drop(store);

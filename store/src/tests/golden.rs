@@ -26,7 +26,10 @@ fn header() -> Header {
 }
 
 fn puts() -> Vec<Put> {
-    vec![Put { key: b"rkey".to_vec(), value: Some(b"value".to_vec()) }, Put { key: b"gone".to_vec(), value: None }]
+    vec![
+        Put { key: b"rkey".to_vec(), value: Some(b"value".to_vec()) },
+        Put { key: b"gone".to_vec(), value: None },
+    ]
 }
 
 fn from() -> Point {
@@ -57,7 +60,8 @@ fn segment() -> (Vec<u8>, [usize; 4]) {
     frame::write_group(&mut bytes[group_at..], &head, SEGMENT, group_at as u64);
     let content = &bytes[group_at + frame::ENVELOPE..frame_at];
     let hash = GroupHash::new(content).over([record].iter());
-    let end_point = Point { segment: SEGMENT, offset: end as u64, position: 1_001, group: 91, hash, epoch: 5 };
+    let end_point =
+        Point { segment: SEGMENT, offset: end as u64, position: 1_001, group: 91, hash, epoch: 5 };
     let mut index = Growing::default();
     index.push(header().stream, 41, Place::new(frame_at as u32, true));
     bytes.extend(index.to_index().to_footer(&end_point));
@@ -95,13 +99,15 @@ fn format_1_decodes() {
     assert_eq!(frame::head(content(head_at)), Some(expected));
     let group = frame::group(content(group_at)).unwrap();
     assert_eq!((group.number, group.durable, group.frames), (90, (6, 4_096), 1));
-    let Frame { header: found, barrier, payload, puts: encoded, .. } = frame::frame(content(frame_at)).unwrap();
+    let Frame { header: found, barrier, payload, puts: encoded, .. } =
+        frame::frame(content(frame_at)).unwrap();
     assert_eq!((found, barrier), (header(), true));
     assert_eq!(payload, Some(&[&[6; 16][..], b"what happened"].concat()[..]));
     assert_eq!(frame::decode_puts(encoded), Some(puts()));
     let (end, index) = footer(content(footer_at)).unwrap();
     assert_eq!((end.offset, end.position), (footer_at as u64, 1_001));
     assert_eq!(index.find(header().stream), Some((41, &[Place::new(frame_at as u32, true)][..])));
-    let walked = crate::scan::group_at(&bytes, &Point { segment: SEGMENT, offset: group_at as u64, ..from() });
+    let walked =
+        crate::scan::group_at(&bytes, &Point { segment: SEGMENT, offset: group_at as u64, ..from() });
     assert_eq!(walked.unwrap().end, end);
 }

@@ -1,6 +1,7 @@
 //! What the store does in good weather, across opens.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{durable, open, options, ordered, run, seqs, with_put};
@@ -53,10 +54,10 @@ fn an_ordered_commit_costs_no_barrier_and_is_read_once_one_covers_it() {
     durable(&store, epoch, run(2), 0).unwrap();
     assert_eq!(store.stats().barriers, barriers + 1);
     let records = store.read_journal(run(1), 0, 9).unwrap();
-    assert_eq!(records.iter().map(|record| (record.head.seq, record.barrier)).collect::<Vec<_>>(), [
-        (0, false),
-        (1, false)
-    ]);
+    assert_eq!(
+        records.iter().map(|record| (record.head.seq, record.barrier)).collect::<Vec<_>>(),
+        [(0, false), (1, false)]
+    );
 }
 
 #[test]
@@ -172,4 +173,38 @@ fn many_writers_share_barriers() {
     assert!(stats.barriers < stats.frames / 2, "{stats:?}");
     store.close().unwrap();
     assert_eq!(verify(dir.path()).unwrap().findings, []);
+}
+
+#[test]
+fn a_journal_is_read_and_verified_beside_its_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = JournalStore::open(dir.path(), Options::default()).unwrap();
+    let epoch = store.claim().unwrap();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for number in 1..=4 {
+            let (store, is_done) = (&store, &is_done);
+            scope.spawn(move || {
+                let mut seq = 0;
+                while !is_done.load(Ordering::Relaxed) {
+                    let mut commit = with_put(commit(epoch, run(number), seq));
+                    commit.payload = vec![number; 5_000];
+                    store.commit(commit).wait().unwrap();
+                    seq += 1;
+                }
+            });
+        }
+        // Long enough for a few segments to fill up.
+        let mut last = 0;
+        while last < 4 {
+            let report = verify(dir.path()).unwrap();
+            assert_eq!(report.findings, []);
+            last = report.end.segment;
+            let reader = JournalReader::open(dir.path()).unwrap();
+            let mut frames = 0;
+            reader.each(|_, _| frames += 1).unwrap();
+            assert_eq!(frames, reader.end().position);
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
 }
