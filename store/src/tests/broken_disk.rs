@@ -47,6 +47,12 @@ impl BrokenDisk {
         self.plan.lock().unwrap().rule = rule;
     }
 
+    /// The process died, the machine did not: what was written is there, synced or not.
+    pub(super) fn revive(&self) {
+        let mut plan = self.plan.lock().unwrap();
+        (plan.cut_at, plan.is_cut) = (None, false);
+    }
+
     /// Takes back unsynced writes as a power cut may: those of the 512-byte sectors that `loses` names.
     pub(super) fn lose_unsynced(&self, mut loses: impl FnMut() -> bool) {
         let mut plan = self.plan.lock().unwrap();

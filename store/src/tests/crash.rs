@@ -97,3 +97,21 @@ fn recovery_may_be_cut_as_well() {
         }
     }
 }
+
+#[test]
+fn what_an_open_answers_survives_a_power_cut_right_after_it() {
+    for at in (0..operations()).step_by(3) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut told = Told::new();
+        let disk = Arc::new(BrokenDisk::cut(at, true));
+        scenario(Arc::clone(&disk) as _, dir.path(), &mut told).unwrap_err();
+        disk.revive();
+        let store = JournalStore::open(dir.path(), options(Arc::clone(&disk) as _)).unwrap();
+        for (stream, (acknowledged, _)) in &mut told {
+            *acknowledged = super::seqs(&store, *stream).len() as u64;
+        }
+        drop(store);
+        disk.lose_unsynced(|| true);
+        check(dir.path(), &told, &format!("operation {at}"));
+    }
+}
