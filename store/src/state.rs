@@ -12,7 +12,9 @@
 //!    of entering. A scan therefore sees one moment, even if frames are pruned meanwhile: whatever was pruned before
 //!    it entered is in sled, whatever was not is in its copy.
 //! 3. Only released frames reach sled, and released frames are never void.
-//! 4. When sled stalls, fails or panics, it is not written again and the overlay keeps the newest value of every key
+//! 4. When the disk is nearly full, sled waits for room while the overlay keeps all: a write that fails would take
+//!    its reads with it.
+//! 5. When sled stalls, fails or panics, it is not written again and the overlay keeps the newest value of every key
 //!    put since, in-flight batch included: its size is bounded by the keys that there are, not by the number of
 //!    transitions. Reads of other keys still ask sled, each on a thread of its own with a deadline. If sled does not
 //!    answer even that, they are errors that say to open the store again; commits go on.
@@ -33,7 +35,7 @@ use std::time::Duration;
 
 use self::applier::{Shared, Stop};
 use self::overlay::Pending;
-use self::place::{Mark, Place, failed};
+use self::place::{Mark, Place};
 use crate::keys::lower_bound;
 use crate::{Error, Put};
 
@@ -60,6 +62,8 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 pub enum SledStep {
     /// Applying a batch, on sled's thread; no reader is in sled meanwhile.
     Batch,
+    /// Looking for room on the disk, on sled's thread; a failure means that there is none.
+    FindRoom,
     /// Answering a reader after sled was given up.
     LastAnswer,
 }
@@ -116,6 +120,8 @@ pub struct StateHealth {
     pub applied: u64,
     /// Durable frames that it does not hold yet.
     pub lag: u64,
+    /// The disk has no room for sled: what it does not hold waits in memory until there is some.
+    pub is_full: bool,
     /// Why sled is no longer used for writing, if so. The next open rebuilds.
     pub degraded: Option<String>,
 }
@@ -159,7 +165,7 @@ impl State {
                 place.clear_mark()?;
                 place.move_aside()?;
                 let (db, ()) = open_sled(&place, options.cache_bytes, |db| write_applied(db, 0))
-                    .map_err(|error| failed("opening", &place.state(), &error))?;
+                    .map_err(|message| Error::Io { operation: "opening", path: place.state(), message })?;
                 place.write_mark(Mark::Open(boot_id))?;
                 (db, 0, Found::Rebuild { reason })
             }
@@ -169,7 +175,8 @@ impl State {
             let (shared, db) = (Arc::clone(&shared), db.clone());
             move || applier::run(&shared, &db)
         });
-        let thread = thread.map_err(|error| failed("starting the thread of", &place.state(), &error))?;
+        let thread =
+            thread.map_err(|error| place.failed("starting the thread of", &place.state(), &error))?;
         let stop = StopOnDrop(Arc::clone(&shared));
         Ok((Self { shared, db, place, thread, is_mute: AtomicBool::new(false), stop }, found))
     }
@@ -221,7 +228,7 @@ impl State {
         })
     }
 
-    /// Waits until sled holds everything released, or is given up.
+    /// Waits until sled holds everything released, is given up, or has no room on the disk.
     pub(crate) fn settle(&self) {
         self.shared.settle();
     }
@@ -266,12 +273,10 @@ impl State {
         } else {
             self.ask_apart(query)
         };
-        answer.map_err(|reason| {
-            failed(
-                "reading",
-                &self.place.state(),
-                &format!("{reason}; open the store again to rebuild the state"),
-            )
+        answer.map_err(|reason| Error::Io {
+            operation: "reading",
+            path: self.place.state(),
+            message: format!("{reason}; open the store again to rebuild the state"),
         })
     }
 
