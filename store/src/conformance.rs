@@ -90,7 +90,7 @@ fn journal(store: &dyn Store, stream: Stream) -> Result<Vec<Record>, Error> {
     store.read_journal(stream, 0, usize::MAX)
 }
 
-/// Asserts that a stream has so many records and its run, if it is one, so many values.
+/// Asserts that a stream has so many records: nothing refused was written.
 fn assert_untouched(store: &dyn Store, stream: Stream, records: usize) -> Result<(), Error> {
     assert_eq!(journal(store, stream)?.len(), records, "records of {stream:?}");
     Ok(())
