@@ -1,4 +1,5 @@
-//! The state's place on disk: sled's directory, and the mark beside it that says whether it may be used as found.
+//! The state's place on disk: sled's directory, and the mark beside it that says whether it may be used as
+//! found.
 //!
 //! Owns `DIR/state`, `DIR/state.mark` and `DIR/state.aside-N`. It must never read or write a key.
 
@@ -22,7 +23,8 @@ const LOCK_WAIT: Duration = Duration::from_millis(10);
 pub(super) enum Mark {
     /// It closed: everything was synced.
     Closed,
-    /// It was open during this boot. Whatever it had written is in the page cache for as long as the boot lasts.
+    /// It was open during this boot. Whatever it had written is in the page cache for as long as the boot
+    /// lasts.
     Open([u8; 16]),
 }
 

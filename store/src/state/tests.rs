@@ -1,4 +1,5 @@
-//! State against a map that applies the same puts, across closes, kills, restarts, voids and every way sled can fail.
+//! State against a map that applies the same puts, across closes, kills, restarts, voids and every way sled
+//! can fail.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
