@@ -1,7 +1,7 @@
 //! The store's contract as checks: every promise of the `Store` trait, by name, for every implementation.
 //!
-//! Owns what must hold after each call. It must never ask for more than the contract says: positions may have gaps
-//! (a store writes frames of its own), epochs may start anywhere, hashes are the implementation's.
+//! Owns what must hold after each call. It must never ask for more than the contract says: positions may have
+//! gaps (a store writes frames of its own), epochs may start anywhere, hashes are the implementation's.
 
 mod concurrency;
 mod inbox;
@@ -90,7 +90,7 @@ fn journal(store: &dyn Store, stream: Stream) -> Result<Vec<Record>, Error> {
     store.read_journal(stream, 0, usize::MAX)
 }
 
-/// Asserts that a stream has so many records and its run, if it is one, so many values.
+/// Asserts that a stream has so many records: nothing refused was written.
 fn assert_untouched(store: &dyn Store, stream: Stream, records: usize) -> Result<(), Error> {
     assert_eq!(journal(store, stream)?.len(), records, "records of {stream:?}");
     Ok(())
@@ -105,6 +105,7 @@ fn pairs(expected: &[(&[u8], &[u8])]) -> Pairs {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
@@ -123,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn faulty_without_faults_answers_like_memory(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fn faulty_without_faults_answers_like_memory(bytes in vec(any::<u8>(), 0..600)) {
             compare(&bytes, &MemoryStore::new(), &Faulty::new(MemoryStore::new()));
         }
     }

@@ -1,7 +1,7 @@
 //! A store that fails where a test says so.
 //!
-//! Owns a plan of faults by operation and count, and the counts. It must never change what the wrapped store does
-//! with an operation that has no fault.
+//! Owns a plan of faults by operation and count, and the counts. It must never change what the wrapped store
+//! does with an operation that has no fault.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

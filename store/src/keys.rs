@@ -34,8 +34,8 @@ pub(crate) fn lower_bound<'a>(prefix: &'a [u8], after: Option<&'a [u8]>) -> Boun
     }
 }
 
-/// A counter as `Require::Ceiling` reads it. What is not a counter is as large as one gets: nothing fits under any
-/// ceiling then, rather than everything.
+/// A counter as `Require::Ceiling` reads it. What is not a counter is as large as one gets: nothing fits
+/// under any ceiling then, rather than everything.
 pub(crate) fn read_counter(value: Option<&[u8]>) -> u64 {
     value.map_or(0, |bytes| bytes.try_into().map_or(u64::MAX, u64::from_le_bytes))
 }

@@ -6,17 +6,40 @@
 //! A commit is one frame, whatever it touches, and carries the exact puts that it causes.
 
 mod api;
+mod catalog;
 pub mod conformance;
 pub mod faulty;
+mod frame;
+pub mod fs;
+mod heads;
+mod index;
+mod journal;
 mod keys;
 pub mod limits;
+mod link;
+mod lock;
 mod memory;
+mod reader;
+mod recover;
+mod replay;
+mod scan;
+mod segment;
 mod state;
+mod tail;
+#[cfg(test)]
+mod tests;
+mod verify;
+mod writer;
 
 pub use api::{
     Commit, Durability, Epoch, Error, Hash, Head, Loaded, Put, Receipt, Record, RecordKind, Require, RunKey,
     Seq, Store, Stream, Ticket,
 };
+pub use frame::Point;
+pub use journal::{CLOSED, JournalStore, OPENED, Opening, Options, Stats, boot_id};
 pub use keys::run_prefix;
 pub use memory::MemoryStore;
+pub use reader::JournalReader;
+pub use recover::Cut;
 pub use state::{SledHook, SledStep, StateHealth, StateOptions};
+pub use verify::{Finding, Report, verify, verify_on};

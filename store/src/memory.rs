@@ -1,7 +1,7 @@
 //! A store in memory: the oracle that every other implementation is compared with.
 //!
-//! Owns the plainest reading of the contract: one lock, no threads, everything durable at once. It must never be
-//! clever: when it and the journal disagree, this file is the one that a person can check by reading.
+//! Owns the plainest reading of the contract: one lock, no threads, everything durable at once. It must never
+//! be clever: when it and the journal disagree, this file is the one that a person can check by reading.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
@@ -95,8 +95,8 @@ impl Inner {
         Ok(self.append(commit, sums))
     }
 
-    /// The requirements come before the state of the inbox: an item that is sent again with its idempotency key is
-    /// a duplicate, whatever has become of the run since.
+    /// The requirements come before the state of the inbox: an item that is sent again with its idempotency
+    /// key is a duplicate, whatever has become of the run since.
     fn push_inbox(&mut self, item: Commit, consumed: u64) -> Result<Receipt, Error> {
         self.check_writer(&item)?;
         let len = self.next_seq(item.stream);
@@ -213,8 +213,8 @@ impl Inner {
     }
 }
 
-/// Hash of all that a record says, as the chain of its stream links it. The journal salts payloads and has a layout
-/// of its own, so the two never give the same hash; what they share is what a hash depends on.
+/// Hash of all that a record says, as the chain of its stream links it. The journal salts payloads and has a
+/// layout of its own, so the two never give the same hash; what they share is what a hash depends on.
 fn header_hash(record: &Record) -> Hash {
     let (tag, name) = match &record.stream {
         Stream::Own(number) => (0, std::slice::from_ref(number)),

@@ -1,21 +1,25 @@
-//! The committed state: what the journal's puts add up to, in sled, with an overlay of what sled does not hold yet.
+//! The committed state: what the journal's puts add up to, in sled, with an overlay of what sled does not
+//! hold yet.
 //!
-//! Owns `DIR/state` and every use of sled. It can always be deleted and rebuilt from the journal, so it must never
-//! hold anything that a journal frame does not, never make a commit wait for sled except through the lag limit, and
-//! never be asked whether something is durable.
+//! Owns `DIR/state` and every use of sled. It can always be deleted and rebuilt from the journal, so it must
+//! never hold anything that a journal frame does not, never make a commit wait for sled except through the
+//! lag limit, and never be asked whether something is durable.
 //!
 //! Why reads are right at every moment:
 //!
-//! 1. Each put is in the overlay from `stage` until sled holds it, flushed. A reader asks the overlay first, so it
-//!    sees the newest put whether sled has it or not.
-//! 2. sled does not change while a reader is in it, and a reader copies what it needs from the overlay at the moment
-//!    of entering. A scan therefore sees one moment, even if frames are pruned meanwhile: whatever was pruned before
-//!    it entered is in sled, whatever was not is in its copy.
+//! 1. Each put is in the overlay from `stage` until sled holds it, flushed. A reader asks the overlay first,
+//!    so it sees the newest put whether sled has it or not.
+//! 2. sled does not change while a reader is in it, and a reader copies what it needs from the overlay at the
+//!    moment of entering. A scan therefore sees one moment, even if frames are pruned meanwhile: whatever was
+//!    pruned before it entered is in sled, whatever was not is in its copy.
 //! 3. Only released frames reach sled, and released frames are never void.
-//! 4. When sled stalls, fails or panics, it is not written again and the overlay keeps the newest value of every key
-//!    put since, in-flight batch included: its size is bounded by the keys that there are, not by the number of
-//!    transitions. Reads of other keys still ask sled, each on a thread of its own with a deadline. If sled does not
-//!    answer even that, they are errors that say to open the store again; commits go on.
+//! 4. When the disk is nearly full, sled waits for room while the overlay keeps all: a write that fails would
+//!    take its reads with it.
+//! 5. When sled stalls, fails or panics, it is not written again and the overlay keeps the newest value of
+//!    every key put since, in-flight batch included: its size is bounded by the keys that there are, not by
+//!    the number of transitions. Reads of other keys still ask sled, each on a thread of its own with a
+//!    deadline. If sled does not answer even that, they are errors that say to open the store again; commits
+//!    go on.
 
 mod applier;
 mod overlay;
@@ -33,7 +37,7 @@ use std::time::Duration;
 
 use self::applier::{Shared, Stop};
 use self::overlay::Pending;
-use self::place::{Mark, Place, failed};
+use self::place::{Mark, Place};
 use crate::keys::lower_bound;
 use crate::{Error, Put};
 
@@ -60,6 +64,8 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 pub enum SledStep {
     /// Applying a batch, on sled's thread; no reader is in sled meanwhile.
     Batch,
+    /// Looking for room on the disk, on sled's thread; a failure means that there is none.
+    FindRoom,
     /// Answering a reader after sled was given up.
     LastAnswer,
 }
@@ -116,11 +122,14 @@ pub struct StateHealth {
     pub applied: u64,
     /// Durable frames that it does not hold yet.
     pub lag: u64,
+    /// The disk has no room for sled: what it does not hold waits in memory until there is some.
+    pub is_full: bool,
     /// Why sled is no longer used for writing, if so. The next open rebuilds.
     pub degraded: Option<String>,
 }
 
-/// The committed state. Dropping it without `close` is like being killed, but for the thread that may run on a while.
+/// The committed state. Dropping it without `close` is like being killed, but for the thread that may run on
+/// a while.
 pub(crate) struct State {
     shared: Arc<Shared>,
     db: sled::Db,
@@ -141,8 +150,8 @@ impl Drop for StopOnDrop {
 }
 
 impl State {
-    /// Opens `DIR/state`: as found only when its last writer closed it or died on this same boot; otherwise it is
-    /// moved aside (the newest `state.aside-N` is kept) and is empty.
+    /// Opens `DIR/state`: as found only when its last writer closed it or died on this same boot; otherwise
+    /// it is moved aside (the newest `state.aside-N` is kept) and is empty.
     pub(crate) fn open(dir: &Path, boot_id: [u8; 16], options: StateOptions) -> Result<(Self, Found), Error> {
         let place = Place::new(dir);
         let as_found = match unusable(&place, boot_id) {
@@ -159,7 +168,7 @@ impl State {
                 place.clear_mark()?;
                 place.move_aside()?;
                 let (db, ()) = open_sled(&place, options.cache_bytes, |db| write_applied(db, 0))
-                    .map_err(|error| failed("opening", &place.state(), &error))?;
+                    .map_err(|message| Error::Io { operation: "opening", path: place.state(), message })?;
                 place.write_mark(Mark::Open(boot_id))?;
                 (db, 0, Found::Rebuild { reason })
             }
@@ -169,24 +178,26 @@ impl State {
             let (shared, db) = (Arc::clone(&shared), db.clone());
             move || applier::run(&shared, &db)
         });
-        let thread = thread.map_err(|error| failed("starting the thread of", &place.state(), &error))?;
+        let thread =
+            thread.map_err(|error| place.failed("starting the thread of", &place.state(), &error))?;
         let stop = StopOnDrop(Arc::clone(&shared));
         Ok((Self { shared, db, place, thread, is_mute: AtomicBool::new(false), stop }, found))
     }
 
-    /// Adds a linked frame's puts; `get` and `scan` see them at once. `position` is the frame's global number.
+    /// Adds a linked frame's puts; `get` and `scan` see them at once. `position` is the frame's global
+    /// number.
     pub(crate) fn stage(&self, position: u64, puts: Arc<[Put]>) {
         self.shared.lock().overlay.stage(position, puts);
     }
 
-    /// Everything staged below `end` is durable: sled gets it, in order. Blocks while more than the named limit
-    /// waits for a sled that works.
+    /// Everything staged below `end` is durable: sled gets it, in order. Blocks while more than the named
+    /// limit waits for a sled that works.
     pub(crate) fn release(&self, end: u64) {
         self.shared.release(end);
     }
 
-    /// Takes back what was staged at positions >= `from`, none of which may have been released. Older values are
-    /// visible again.
+    /// Takes back what was staged at positions >= `from`, none of which may have been released. Older values
+    /// are visible again.
     pub(crate) fn void(&self, from: u64) {
         self.shared.lock().overlay.void(from);
     }
@@ -204,8 +215,8 @@ impl State {
         self.ask(is_in, move |db| Ok(db.get(key)?.map(|value| value.to_vec())))
     }
 
-    /// The newest values of the keys that begin with `prefix`, after the key `after` if given, at most `limit`, in
-    /// key order: all as of one moment.
+    /// The newest values of the keys that begin with `prefix`, after the key `after` if given, at most
+    /// `limit`, in key order: all as of one moment.
     pub(crate) fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Pairs, Error> {
         let (inner, is_in) = self.shared.enter(self.shared.lock());
         let pending = inner.overlay.scan(prefix, after, limit);
@@ -221,7 +232,7 @@ impl State {
         })
     }
 
-    /// Waits until sled holds everything released, or is given up.
+    /// Waits until sled holds everything released, is given up, or has no room on the disk.
     pub(crate) fn settle(&self) {
         self.shared.settle();
     }
@@ -231,8 +242,8 @@ impl State {
         self.shared.health()
     }
 
-    /// Waits for sled, syncs its files and marks them as closed. A sled that was given up is left for the next open
-    /// to move aside; that is no error, because the journal has everything.
+    /// Waits for sled, syncs its files and marks them as closed. A sled that was given up is left for the
+    /// next open to move aside; that is no error, because the journal has everything.
     pub(crate) fn close(self) -> Result<(), Error> {
         let Self { shared, db, place, thread, is_mute: _, stop } = self;
         shared.settle();
@@ -252,8 +263,8 @@ impl State {
         place.write_mark(Mark::Closed)
     }
 
-    /// Asks sled. A caller that `is_in` holds batches off until it has its answer; any other one asks a sled that
-    /// was given up, on a thread of its own that it can leave behind.
+    /// Asks sled. A caller that `is_in` holds batches off until it has its answer; any other one asks a sled
+    /// that was given up, on a thread of its own that it can leave behind.
     fn ask<T: Send + 'static>(
         &self,
         is_in: bool,
@@ -266,12 +277,10 @@ impl State {
         } else {
             self.ask_apart(query)
         };
-        answer.map_err(|reason| {
-            failed(
-                "reading",
-                &self.place.state(),
-                &format!("{reason}; open the store again to rebuild the state"),
-            )
+        answer.map_err(|reason| Error::Io {
+            operation: "reading",
+            path: self.place.state(),
+            message: format!("{reason}; open the store again to rebuild the state"),
         })
     }
 

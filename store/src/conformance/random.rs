@@ -1,8 +1,8 @@
 //! Random operations on two stores, whose answers must be the same.
 //!
-//! Owns the reading of bytes as operations (every byte string is a sequence of them, so a fuzzer and a property test
-//! can share it) and what of an answer is comparable: not hashes, positions and barriers, which are each store's own,
-//! and epochs only by their distance from the first.
+//! Owns the reading of bytes as operations (every byte string is a sequence of them, so a fuzzer and a
+//! property test can share it) and what of an answer is comparable: not hashes, positions and barriers, which
+//! are each store's own, and epochs only by their distance from the first.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,8 @@
 //! What State's callers and sled's thread share, and that thread itself.
 //!
-//! Owns the order in which frames reach sled, and the rule that nobody waits for sled without an end. Readers and
-//! batches exclude each other here, with a deadline, because sled's own lock between them has none. It must never
-//! read a key.
+//! Owns the order in which frames reach sled, and the rule that nobody waits for sled without an end. Readers
+//! and batches exclude each other here, with a deadline, because sled's own lock between them has none. It
+//! must never read a key.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,11 +15,19 @@ use crate::limits::VALUE_BYTES_MAX;
 /// Puts that sled takes between two flushes.
 const BATCH_PUTS_MAX: usize = 1_024;
 
-/// How long fewer puts than that wait for company. A run rewrites the same few keys, of which a batch holds the last.
+/// How long fewer puts than that wait for company. A run rewrites the same few keys, of which a batch holds
+/// the last.
 const LINGER: Duration = Duration::from_millis(20);
 
 /// Frames forgotten per turn of the lock, so that a commit never waits for a whole batch's.
 const PRUNE_FRAMES_MAX: usize = 64;
+
+/// Free space of the disk below which sled is not written: one failed write would make it fail reads from
+/// then on, and a full disk is to stop commits only. Several times what a batch has been seen to take.
+const ROOM_BYTES_MIN: u64 = 32 << 20;
+
+/// How long until sled's thread looks for room again by itself.
+const ROOM_WAIT: Duration = Duration::from_secs(1);
 
 /// Slack beyond a deadline, so that the wait that passes it also sees it.
 const TICK: Duration = Duration::from_millis(1);
@@ -56,11 +64,24 @@ pub(super) struct Inner {
     /// Since when released frames wait with no batch ended; none exactly when sled holds everything released.
     waiting_since: Option<Instant>,
     sled: Use,
+    /// The disk had no room for a batch at the last look. What waits is kept, beyond the lag limit too: a
+    /// journal without room for a further segment ends that soon enough.
+    is_full: bool,
     /// Callers who wait for sled to catch up: nothing lingers meanwhile.
     pub(super) hurried: usize,
     /// Why sled is no longer written.
     degraded: Option<String>,
     stop: Stop,
+}
+
+impl Inner {
+    /// There may be room again: whether sled makes progress counts from now.
+    fn look_again(&mut self) {
+        if self.is_full {
+            self.is_full = false;
+            self.waiting_since = self.waiting_since.map(|_| Instant::now());
+        }
+    }
 }
 
 /// The shared half of a [`super::State`].
@@ -82,6 +103,7 @@ impl Shared {
             released: applied,
             waiting_since: None,
             sled: Use::Reading(0),
+            is_full: false,
             hurried: 0,
             degraded: None,
             stop: Stop::No,
@@ -117,18 +139,20 @@ impl Shared {
         self.hurry(self.lock(), |inner| inner.applied < inner.released);
     }
 
-    /// Waits while sled is `behind`; it does not linger meanwhile.
+    /// Waits while sled is `behind` and the disk has room; sled's thread does not linger meanwhile.
     fn hurry<'a>(&'a self, inner: MutexGuard<'a, Inner>, behind: impl Fn(&Inner) -> bool) {
         let mut inner = self.watch(inner);
         if behind(&inner) {
+            inner.look_again();
             inner.hurried += 1;
             self.work.notify_one();
-            inner = self.wait(inner, behind);
+            inner = self.wait(inner, |inner| !inner.is_full && behind(inner));
             inner.hurried -= 1;
         }
     }
 
-    /// Lets a reader into sled once no batch is being applied. False if sled was given up: the reader is not in.
+    /// Lets a reader into sled once no batch is being applied. False if sled was given up: the reader is not
+    /// in.
     pub(super) fn enter<'a>(&'a self, inner: MutexGuard<'a, Inner>) -> (MutexGuard<'a, Inner>, bool) {
         let mut inner = self.wait(inner, |inner| !matches!(inner.sled, Use::Reading(_)));
         let Inner { sled, degraded, .. } = &mut *inner;
@@ -171,7 +195,7 @@ impl Shared {
         tracing::warn!(%reason, "going on without sled; the next open rebuilds the state from the journal");
         // Under the lock: whoever learns that sled was given up may open the store again at once.
         if let Err(error) = self.place.clear_mark() {
-            tracing::warn!(%error, "the next open may use the state as found; it is behind the journal, not wrong");
+            tracing::warn!(%error, "the next open may use the state as found: it is behind, not wrong");
         }
         inner.degraded = Some(reason);
         let released = inner.released;
@@ -186,12 +210,13 @@ impl Shared {
         StateHealth {
             applied: inner.applied,
             lag: inner.released - inner.applied,
+            is_full: inner.is_full,
             degraded: inner.degraded.clone(),
         }
     }
 
-    /// Gives sled up if it has made no progress for too long. A thread that hangs cannot say so itself: whoever
-    /// releases, waits or asks for its health looks.
+    /// Gives sled up if it has made no progress for too long. A thread that hangs cannot say so itself:
+    /// whoever releases, waits or asks for its health looks.
     fn watch<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
         let stall_after = self.options.stall_after;
         if inner.degraded.is_none() && inner.waiting_since.is_some_and(|since| since.elapsed() > stall_after)
@@ -243,6 +268,25 @@ impl Shared {
             }
             let rest = LINGER.saturating_sub(lingered);
             (inner, _) = self.work.wait_timeout(inner, rest).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until the disk has room for a batch: looks every while, and when somebody is in a hurry. False
+    /// when the thread must end.
+    fn await_room(&self) -> bool {
+        loop {
+            let has_room = self.hook(SledStep::FindRoom).is_ok() && self.place.free_bytes() >= ROOM_BYTES_MIN;
+            let mut inner = self.lock();
+            if has_room {
+                inner.look_again();
+                return true;
+            }
+            inner.is_full = true;
+            self.progress.notify_all();
+            if inner.stop != Stop::No || inner.degraded.is_some() {
+                return false;
+            }
+            drop(self.work.wait_timeout(inner, ROOM_WAIT).unwrap_or_else(PoisonError::into_inner));
         }
     }
 
@@ -298,7 +342,7 @@ impl Shared {
 pub(super) fn run(shared: &Shared, db: &sled::Db) {
     while let Some(work) = shared.next() {
         let batch = batch(&work.frames, work.end);
-        if !shared.begin() {
+        if !shared.await_room() || !shared.begin() {
             return;
         }
         let applied = batch.and_then(|batch| {

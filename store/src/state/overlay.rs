@@ -1,7 +1,7 @@
 //! The overlay: every put that sled may not hold yet, newest version first in line for readers.
 //!
-//! Owns the ordered map of pending versions and the queue of frames they came from. Pure data: it must never lock,
-//! wait or touch a file.
+//! Owns the ordered map of pending versions and the queue of frames they came from. Pure data: it must never
+//! lock, wait or touch a file.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -129,8 +129,8 @@ impl Overlay {
         true
     }
 
-    /// For a store without a working sled: frames below `end` are durable, so only the newest value of each key
-    /// is kept. Memory is then bounded by the keys that there are, whatever the number of transitions.
+    /// For a store without a working sled: frames below `end` are durable, so only the newest value of each
+    /// key is kept. Memory is then bounded by the keys that there are, whatever the number of transitions.
     pub(super) fn retire(&mut self, end: u64) {
         while let Some(frame) = self.take_frame(end) {
             for put in frame.puts.iter() {
@@ -151,8 +151,8 @@ impl Overlay {
         self.versions.get(key).and_then(VecDeque::back).map(Version::value)
     }
 
-    /// A copy of what is pending for the keys with `prefix` after `after`, in key order, until `limit` keys with a
-    /// value are there: no result of that many keys reaches further.
+    /// A copy of what is pending for the keys with `prefix` after `after`, in key order, until `limit` keys
+    /// with a value are there: no result of that many keys reaches further.
     pub(super) fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Vec<Pending> {
         let mut pending = Vec::new();
         let mut missing = limit;
@@ -220,7 +220,8 @@ mod tests {
             overlay.stage(position, Arc::clone(puts));
         }
         overlay.retire(3);
-        // The third frame has one put and is kept whole; the last one is not durable: held by queue and versions.
+        // The third frame has one put and is kept whole; the last one is not durable: held by queue and
+        // versions.
         assert_eq!(frames.each_ref().map(Arc::strong_count), [1, 1, 2, 4]);
         assert_eq!(overlay.puts(), 2);
         overlay.void(3);

@@ -1,4 +1,5 @@
-//! The state's place on disk: sled's directory, and the mark beside it that says whether it may be used as found.
+//! The state's place on disk: sled's directory, and the mark beside it that says whether it may be used as
+//! found.
 //!
 //! Owns `DIR/state`, `DIR/state.mark` and `DIR/state.aside-N`. It must never read or write a key.
 
@@ -22,7 +23,8 @@ const LOCK_WAIT: Duration = Duration::from_millis(10);
 pub(super) enum Mark {
     /// It closed: everything was synced.
     Closed,
-    /// It was open during this boot. Whatever it had written is in the page cache for as long as the boot lasts.
+    /// It was open during this boot. Whatever it had written is in the page cache for as long as the boot
+    /// lasts.
     Open([u8; 16]),
 }
 
@@ -46,6 +48,11 @@ impl Place {
     pub(super) fn no_side_files(&self) -> Result<(), String> {
         let count = fs::read_dir(self.state().join("blobs")).map_or(0, Iterator::count);
         if count > 0 { Err(format!("it made {count} side files, which it never syncs")) } else { Ok(()) }
+    }
+
+    /// Free space of its disk that this process may use; as much as there can be if the system does not tell.
+    pub(super) fn free_bytes(&self) -> u64 {
+        rustix::fs::statvfs(&self.dir).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
     fn mark(&self) -> PathBuf {
@@ -79,7 +86,7 @@ impl Place {
             fs::rename(&beside, self.mark())?;
             File::open(&self.dir)?.sync_all()
         };
-        write().map_err(|error| failed("writing", &self.mark(), &error))
+        write().map_err(|error| self.failed("writing", &self.mark(), &error))
     }
 
     /// Removes the mark: the next open rebuilds.
@@ -88,7 +95,7 @@ impl Place {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => File::open(&self.dir)?.sync_all(),
         };
-        clear().map_err(|error| failed("removing", &self.mark(), &error))
+        clear().map_err(|error| self.failed("removing", &self.mark(), &error))
     }
 
     /// Moves sled's directory aside, if there is one, and removes those that were moved aside before it.
@@ -97,12 +104,12 @@ impl Place {
         if !state.exists() {
             return Ok(());
         }
-        let older = self.asides().map_err(|error| failed("listing", &self.dir, &error))?;
+        let older = self.asides().map_err(|error| self.failed("listing", &self.dir, &error))?;
         let number = older.iter().map(|(number, _)| number + 1).max().unwrap_or(1);
         let target = self.dir.join(format!("state.aside-{number}"));
-        fs::rename(&state, &target).map_err(|error| failed("moving aside", &state, &error))?;
+        fs::rename(&state, &target).map_err(|error| self.failed("moving aside", &state, &error))?;
         for (_, path) in older {
-            fs::remove_dir_all(&path).map_err(|error| failed("removing", &path, &error))?;
+            fs::remove_dir_all(&path).map_err(|error| self.failed("removing", &path, &error))?;
         }
         Ok(())
     }
@@ -143,11 +150,14 @@ impl Place {
             }
             File::open(path)?.sync_all()
         }
-        sync_tree(&self.state()).map_err(|error| failed("syncing", &self.state(), &error))
+        sync_tree(&self.state()).map_err(|error| self.failed("syncing", &self.state(), &error))
     }
-}
 
-/// The typed form of an I/O error on `path`.
-pub(super) fn failed(operation: &'static str, path: &Path, error: &dyn std::fmt::Display) -> Error {
-    Error::Io { operation, path: path.to_path_buf(), message: error.to_string() }
+    /// The typed form of an I/O error.
+    pub(super) fn failed(&self, operation: &'static str, path: &Path, error: &io::Error) -> Error {
+        if error.kind() == io::ErrorKind::StorageFull {
+            return Error::NoSpace { path: self.dir.clone() };
+        }
+        Error::Io { operation, path: path.to_path_buf(), message: error.to_string() }
+    }
 }

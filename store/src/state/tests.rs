@@ -1,4 +1,5 @@
-//! State against a map that applies the same puts, across closes, kills, restarts, voids and every way sled can fail.
+//! State against a map that applies the same puts, across closes, kills, restarts, voids and every way sled
+//! can fail.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
@@ -148,7 +149,7 @@ fn staged_puts_are_visible_at_once_and_reach_sled_only_when_released() {
     state.settle();
     assert_eq!(state.get(b"a").unwrap(), Some(b"2".to_vec()));
     assert_eq!(all(&state), pairs(&[("a", "2"), ("b", "2")]));
-    assert_eq!(state.health(), StateHealth { applied: 1, lag: 0, degraded: None });
+    assert_eq!(state.health(), StateHealth { applied: 1, lag: 0, is_full: false, degraded: None });
     drop(state);
     let (state, found) = open(dir.path(), StateOptions::default());
     assert_eq!((found, all(&state)), (Found::Usable { applied: 1 }, pairs(&[("a", "1")])));
@@ -169,7 +170,7 @@ fn void_brings_the_older_values_back() {
     commit(&state, 1, &[put("a", "5")]);
     state.settle();
     assert_eq!(all(&state), pairs(&[("a", "5"), ("c", "1")]));
-    assert_eq!(state.health(), StateHealth { applied: 2, lag: 0, degraded: None });
+    assert_eq!(state.health(), StateHealth { applied: 2, lag: 0, is_full: false, degraded: None });
 }
 
 #[test]
@@ -212,7 +213,7 @@ fn release_waits_for_a_sled_that_lags_too_far() {
     });
     assert_eq!(order.into_inner().unwrap(), ["opened", "released"]);
     state.settle();
-    assert_eq!(state.health(), StateHealth { applied: 3, lag: 0, degraded: None });
+    assert_eq!(state.health(), StateHealth { applied: 3, lag: 0, is_full: false, degraded: None });
 }
 
 #[test]
@@ -291,6 +292,38 @@ fn an_error_or_a_panic_of_sled_stops_nobody() {
         drop(state);
         assert!(matches!(open(dir.path(), StateOptions::default()).1, Found::Rebuild { .. }));
     }
+}
+
+#[test]
+fn without_room_on_the_disk_sled_waits_and_nobody_else_does() {
+    let is_full = Arc::new(AtomicBool::new(false));
+    let hook = {
+        let is_full = Arc::clone(&is_full);
+        move |step| match step {
+            SledStep::FindRoom if is_full.load(Ordering::SeqCst) => Err(io::ErrorKind::StorageFull.into()),
+            SledStep::FindRoom | SledStep::Batch | SledStep::LastAnswer => Ok(()),
+        }
+    };
+    let options = StateOptions { lag_puts_max: 2, hook: Some(Arc::new(hook)), ..StateOptions::default() };
+    let (dir, state) = fresh(options.clone());
+    commit(&state, 0, &[put("a", "0"), put("b", "0")]);
+    state.settle();
+    is_full.store(true, Ordering::SeqCst);
+    for position in 1..10 {
+        commit(&state, position, &[put("a", &position.to_string())]);
+    }
+    state.settle();
+    assert_eq!(state.health(), StateHealth { applied: 1, lag: 9, is_full: true, degraded: None });
+    assert_eq!(all(&state), pairs(&[("a", "9"), ("b", "0")]));
+    is_full.store(false, Ordering::SeqCst);
+    state.settle();
+    assert_eq!(state.health(), StateHealth { applied: 10, lag: 0, is_full: false, degraded: None });
+
+    is_full.store(true, Ordering::SeqCst);
+    commit(&state, 10, &[put("a", "10")]);
+    state.close().unwrap();
+    let (state, found) = open(dir.path(), options);
+    assert_eq!((found, all(&state)), (Found::Usable { applied: 10 }, pairs(&[("a", "9"), ("b", "0")])));
 }
 
 #[test]

@@ -1,0 +1,239 @@
+//! Reads records of a stream by the segments' indexes, without scanning.
+//!
+//! Shared between the writer, which extends it, and readers. Owns what readers may see: of the open segment only what
+//! is durable. Must never wait for the disk while it holds what the writer needs.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use crate::frame::{self, Bad};
+use crate::fs::{Fs, Handle, Mode, error};
+use crate::index::{self, Growing, Index, Place};
+use crate::limits::INDEXES_MAX;
+use crate::recover::newer;
+use crate::segment;
+use crate::{Error, Record, Seq, Stream};
+
+/// The indexes of all segments.
+pub(crate) struct Catalog {
+    disk: Arc<dyn Fs>,
+    dir: PathBuf,
+    open: RwLock<Open>,
+    recent: Mutex<VecDeque<(u64, Arc<Index>)>>,
+}
+
+#[derive(Default)]
+struct Open {
+    /// Every segment that holds records, the open one included, in order.
+    segments: Vec<Listed>,
+    /// Indexes of segments without a footer of their own.
+    unsealed: HashMap<u64, Arc<Index>>,
+    /// The index of the last segment while it is written.
+    growing: Option<(u64, Growing)>,
+    /// In the last segment, records before this offset are durable.
+    durable: u64,
+}
+
+/// A segment that holds records.
+#[derive(Clone, Copy)]
+struct Listed {
+    number: u64,
+    /// Where its footer stands, if it has one.
+    end: u64,
+}
+
+/// Which records of a stream a reader wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) stream: Stream,
+    pub(crate) from: Seq,
+    pub(crate) limit: usize,
+    pub(crate) only_messages: bool,
+}
+
+impl Catalog {
+    pub(crate) fn new(disk: Arc<dyn Fs>, dir: PathBuf) -> Self {
+        Self { disk, dir, open: RwLock::default(), recent: Mutex::default() }
+    }
+
+    /// Adds a segment that ends at `end` and grows no more; `index` if no footer stands there.
+    pub(crate) fn add(&self, number: u64, end: u64, index: Option<Index>) {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        open.segments.push(Listed { number, end });
+        if let Some(index) = index {
+            open.unsealed.insert(number, Arc::new(index));
+        }
+    }
+
+    /// Adds the records of a group that was written to the open segment `number`.
+    pub(crate) fn extend(&self, number: u64, records: impl Iterator<Item = (Stream, Seq, Place)>) {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if open.growing.as_ref().is_none_or(|(growing, _)| *growing != number) {
+            open.segments.push(Listed { number, end: 0 });
+            open.growing = Some((number, Growing::default()));
+            open.durable = 0;
+        }
+        if let Some((_, growing)) = &mut open.growing {
+            records.for_each(|(stream, seq, place)| growing.push(stream, seq, place));
+        }
+    }
+
+    /// Everything before `offset` of the open segment is durable.
+    pub(crate) fn set_durable(&self, offset: u64) {
+        self.open.write().unwrap_or_else(PoisonError::into_inner).durable = offset;
+    }
+
+    /// The index of the open segment, for its footer.
+    pub(crate) fn growing(&self) -> Option<Index> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.growing.as_ref().map(|(_, growing)| growing.to_index())
+    }
+
+    /// The open segment was sealed with `index`, whose footer stands at `end`.
+    pub(crate) fn seal(&self, index: Index, end: u64) {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = open.segments.last_mut() {
+            last.end = end;
+        }
+        if let Some((number, _)) = open.growing.take() {
+            self.remember(number, Arc::new(index));
+        }
+    }
+
+    /// The open segment was given up: only its records before `offset` exist.
+    pub(crate) fn give_up(&self, offset: u64) {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some((number, mut growing)) = open.growing.take() {
+            growing.truncate(offset);
+            if offset == 0 {
+                open.segments.pop();
+            } else {
+                open.unsealed.insert(number, Arc::new(growing.to_index()));
+            }
+        }
+    }
+
+    /// Reads records, in order. `within` bounds the segments that can hold them.
+    pub(crate) fn read(&self, wanted: &Wanted, within: (u64, u64)) -> Result<Vec<Record>, Error> {
+        let mut records = Vec::new();
+        for number in self.segments_from(wanted, within)? {
+            let places = self.places(number, wanted, wanted.limit - records.len())?;
+            if !places.is_empty() {
+                let path = segment::path(&self.dir, number);
+                let file =
+                    self.disk.open(&path, Mode::Read).map_err(|failure| error("open", &path, &failure))?;
+                for place in places {
+                    records.push(self.record(&file, number, place.offset())?);
+                }
+            }
+            if records.len() >= wanted.limit {
+                break;
+            }
+        }
+        Ok(records)
+    }
+
+    /// The segments of `within` that can hold what is wanted, found from the end: most reads are near it.
+    fn segments_from(&self, wanted: &Wanted, within: (u64, u64)) -> Result<Vec<u64>, Error> {
+        let segments: Vec<u64> = {
+            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+            let (first, last) = within;
+            let numbers = open.segments.iter().map(|listed| listed.number);
+            numbers.filter(|number| (first..=last).contains(number)).collect()
+        };
+        if wanted.from == 0 {
+            return Ok(segments);
+        }
+        let mut start = segments.len();
+        while let Some(number) = start.checked_sub(1).and_then(|at| segments.get(at)) {
+            start -= 1;
+            if self.find(*number, wanted.stream, |first, _| first)?.is_some_and(|first| first <= wanted.from)
+            {
+                break;
+            }
+        }
+        Ok(segments[start..].to_vec())
+    }
+
+    fn places(&self, number: u64, wanted: &Wanted, limit: usize) -> Result<Vec<Place>, Error> {
+        let choose = |first: Seq, places: &[Place]| {
+            let skip = usize::try_from(wanted.from.saturating_sub(first)).unwrap_or(usize::MAX);
+            let wanted = |place: &&Place| !wanted.only_messages || place.carries_messages();
+            places.iter().skip(skip).filter(wanted).take(limit).copied().collect()
+        };
+        Ok(self.find(number, wanted.stream, choose)?.unwrap_or_default())
+    }
+
+    /// Asks the index of a segment about a stream.
+    fn find<T>(
+        &self,
+        number: u64,
+        stream: Stream,
+        ask: impl FnOnce(Seq, &[Place]) -> T,
+    ) -> Result<Option<T>, Error> {
+        let (index, end) = {
+            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some((_, growing)) = open.growing.as_ref().filter(|(growing, _)| *growing == number) {
+                return Ok(growing.find(stream).and_then(|(first, places)| {
+                    let end = places.partition_point(|place| place.offset() < open.durable);
+                    (end > 0).then(|| ask(first, &places[..end]))
+                }));
+            }
+            let listed = open.segments.binary_search_by_key(&number, |listed| listed.number);
+            let end = listed.ok().and_then(|at| open.segments.get(at)).map_or(0, |listed| listed.end);
+            (open.unsealed.get(&number).cloned(), end)
+        };
+        let index = match index {
+            Some(index) => index,
+            None => self.sealed(number, end)?,
+        };
+        Ok(index.find(stream).map(|(first, places)| ask(first, places)))
+    }
+
+    fn sealed(&self, number: u64, end: u64) -> Result<Arc<Index>, Error> {
+        {
+            let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((_, index)) = recent.iter().find(|(known, _)| *known == number) {
+                return Ok(Arc::clone(index));
+            }
+        }
+        let path = segment::path(&self.dir, number);
+        let file = self.disk.open(&path, Mode::Read).map_err(|failure| error("open", &path, &failure))?;
+        let content = self.block(&file, number, end)?;
+        let Some((_, index)) = index::footer(&content) else {
+            return Err(damaged(&path, end, "it is not a footer"));
+        };
+        let index = Arc::new(index);
+        self.remember(number, Arc::clone(&index));
+        Ok(index)
+    }
+
+    fn remember(&self, number: u64, index: Arc<Index>) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.push_back((number, index));
+        if recent.len() > INDEXES_MAX {
+            recent.pop_front();
+        }
+    }
+
+    fn record(&self, file: &Handle, number: u64, offset: u64) -> Result<Record, Error> {
+        let content = self.block(file, number, offset)?;
+        let record = frame::frame(&content).and_then(frame::Frame::to_record);
+        record.ok_or_else(|| damaged(&file.path, offset, "it is not a frame"))
+    }
+
+    fn block(&self, file: &Handle, number: u64, offset: u64) -> Result<Vec<u8>, Error> {
+        let read = segment::read_block(&*self.disk, file, number, offset);
+        match read.map_err(|failure| error("read", &file.path, &failure))? {
+            Ok(content) => Ok(content),
+            Err(Bad::Newer(version)) => Err(newer(&file.path, version)),
+            Err(Bad::Empty) => Err(damaged(&file.path, offset, "nothing is there")),
+            Err(Bad::Broken(reason)) => Err(damaged(&file.path, offset, reason)),
+        }
+    }
+}
+
+fn damaged(segment: &Path, offset: u64, reason: &str) -> Error {
+    Error::Damaged { segment: segment.to_owned(), offset, reason: reason.to_owned() }
+}

@@ -1,0 +1,163 @@
+//! Torn tails are cut, damage is reported, and nothing that changed is missed.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{durable, open, options, ordered, run, seqs};
+use crate::fs::RealFs;
+use crate::{Cut, Error, JournalStore, Store, verify};
+
+fn segment(dir: &Path, number: u64) -> PathBuf {
+    crate::segment::path(&dir.join("journal"), number)
+}
+
+fn flip(path: &Path, offset: u64, bit: u8) {
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 1 << bit], offset).unwrap();
+}
+
+/// A killed store with three durable commits and an ordered one; answers where the last group begins and ends.
+fn killed(dir: &Path) -> (u64, u64) {
+    let store = open(dir);
+    let epoch = store.claim().unwrap();
+    for seq in 0..3 {
+        durable(&store, epoch, run(1), seq).unwrap();
+    }
+    let before = crate::JournalReader::open(dir).unwrap().end().offset;
+    ordered(&store, epoch, run(1), 3).unwrap();
+    let after = crate::JournalReader::open(dir).unwrap().end().offset;
+    drop(store);
+    (before, after)
+}
+
+#[test]
+fn a_torn_tail_is_cut_and_said_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let (before, after) = killed(dir.path());
+    flip(&segment(dir.path(), 1), after - 3, 5);
+    let store = open(dir.path());
+    let reason = "its checksum does not match (record 3 of Run(01010101010101010101010101010101))";
+    let cut = Cut { segment: segment(dir.path(), 1), offset: before, reason: reason.to_owned() };
+    assert_eq!(store.opening().cut, Some(cut));
+    assert_eq!(seqs(&store, run(1)), [0, 1, 2]);
+    drop(store);
+    assert_eq!(verify(dir.path()).unwrap().findings, []);
+}
+
+#[test]
+fn a_bad_frame_that_was_durable_is_damage_and_no_open_goes_past_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (before, _) = killed(dir.path());
+    flip(&segment(dir.path(), 1), before - 3, 5);
+    for _ in 0..2 {
+        let refused = JournalStore::open(dir.path(), options(Arc::new(RealFs))).map(drop);
+        let Err(Error::Damaged { segment: path, offset, reason }) = refused else {
+            panic!("not damage: {refused:?}");
+        };
+        assert_eq!((path, offset < before), (segment(dir.path(), 1), true));
+        let record = "its checksum does not match (record 2 of Run(01010101010101010101010101010101))";
+        assert!(reason.starts_with(record), "{reason}");
+    }
+}
+
+#[test]
+fn a_newer_format_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).close().unwrap();
+    let path = segment(dir.path(), 1);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[crate::frame::ENVELOPE + 1] = 2;
+    crate::frame::close(&mut bytes, 0, crate::frame::HEAD_BLOCK, 1, 0);
+    std::fs::write(&path, bytes).unwrap();
+    let refused = JournalStore::open(dir.path(), options(Arc::new(RealFs))).map(drop);
+    assert!(matches!(refused, Err(Error::Newer { found: 2, supported: 1, .. })), "{refused:?}");
+    assert!(matches!(verify(dir.path()), Err(Error::Newer { found: 2, .. })));
+}
+
+/// A cleanly closed journal of two segments: what was written in each.
+fn closed(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    for round in 0..2 {
+        let store = open(dir);
+        let epoch = store.claim().unwrap();
+        for seq in 2 * round..2 * round + 2 {
+            durable(&store, epoch, run(1), seq).unwrap();
+            durable(&store, epoch, run(2), seq).unwrap();
+        }
+        store.close().unwrap();
+    }
+    let paths = [1, 2].map(|number| segment(dir, number));
+    paths.map(|path| (path.clone(), std::fs::read(path).unwrap())).to_vec()
+}
+
+#[test]
+fn every_flipped_bit_is_found_and_located() {
+    let dir = tempfile::tempdir().unwrap();
+    let segments = closed(dir.path());
+    assert_eq!(verify(dir.path()).unwrap().findings, []);
+    for (path, bytes) in &segments {
+        for offset in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[offset] ^= 1 << (offset % 8);
+            std::fs::write(path, &changed).unwrap();
+            match verify(dir.path()) {
+                Ok(report) => {
+                    let places: Vec<_> =
+                        report.findings.iter().map(|finding| (&finding.segment, finding.offset)).collect();
+                    let tail = report.tail.as_ref().map(|cut| (&cut.segment, cut.offset));
+                    let near = places
+                        .into_iter()
+                        .chain(tail)
+                        .any(|(segment, at)| segment == path && at <= offset as u64);
+                    assert!(near, "byte {offset} of {path:?}: {report:?}");
+                }
+                Err(error) => panic!("byte {offset} of {path:?}: {error}"),
+            }
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+}
+
+#[test]
+fn dropped_reordered_inserted_and_truncated_records_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let segments = closed(dir.path());
+    let (path, bytes) = &segments[0];
+    let groups = groups(bytes);
+    let [.., second, third] = &groups[..] else { panic!("too few groups") };
+    let without = |range: &std::ops::Range<usize>| [&bytes[..range.start], &bytes[range.end..]].concat();
+    let swapped =
+        [&bytes[..second.start], &bytes[third.clone()], &bytes[second.clone()], &bytes[third.end..]].concat();
+    let doubled = [&bytes[..third.end], &bytes[second.clone()], &bytes[third.end..]].concat();
+    let changes = [
+        ("dropped", without(second)),
+        ("last dropped", without(third)),
+        ("reordered", swapped),
+        ("inserted", doubled),
+        ("truncated", bytes[..second.start].to_vec()),
+        ("emptied", Vec::new()),
+    ];
+    for (change, changed) in changes {
+        std::fs::write(path, changed).unwrap();
+        let report = verify(dir.path()).unwrap();
+        assert!(
+            report.findings.iter().any(|finding| finding.segment == *path || finding.offset == 0),
+            "{change}"
+        );
+    }
+    std::fs::remove_file(path).unwrap();
+    assert_ne!(verify(dir.path()).unwrap().findings, [], "a missing segment");
+}
+
+/// Where each group of segment 1 lies.
+fn groups(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
+    let mut starts = Vec::new();
+    let mut from = 0;
+    while let Some((offset, head)) = crate::frame::next_group(bytes, 1, from) {
+        starts.push(offset..offset + crate::frame::GROUP_BLOCK + head.bytes as usize);
+        from = offset + 1;
+    }
+    starts
+}

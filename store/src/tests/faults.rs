@@ -1,0 +1,158 @@
+//! A disk that is full, or fails: typed errors, nothing acknowledged, and the store goes on by itself.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::broken_disk::BrokenDisk;
+use super::{durable, open, options, ordered, run, seqs, with_put};
+use crate::conformance::commit;
+use crate::{Epoch, Error, JournalStore, Require, Store, verify};
+
+fn open_on(disk: &Arc<BrokenDisk>, dir: &Path) -> (JournalStore, Epoch) {
+    let store = JournalStore::open(dir, options(Arc::clone(disk) as _)).unwrap();
+    let epoch = store.claim().unwrap();
+    (store, epoch)
+}
+
+/// Fails the next operation of this name.
+fn fail_once(disk: &BrokenDisk, operation: &'static str) {
+    let mut is_done = false;
+    disk.set_rule(Some(Box::new(move |name, _| {
+        (name == operation && !std::mem::replace(&mut is_done, true)).then(|| io::Error::other("broken"))
+    })));
+}
+
+#[test]
+fn after_a_failed_barrier_waiting_commits_go_to_a_new_segment_and_ordered_ones_are_void() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(BrokenDisk::default());
+    let (store, epoch) = open_on(&disk, dir.path());
+    durable(&store, epoch, run(1), 0).unwrap();
+    ordered(&store, epoch, run(1), 1).unwrap();
+    fail_once(&disk, "sync");
+    durable(&store, epoch, run(2), 0).unwrap();
+    // Void: built on a record that does not exist.
+    assert_eq!(durable(&store, epoch, run(1), 2), Err(Error::Void));
+    assert_eq!(store.load(crate::conformance::run_key(1)).unwrap().head.map(|head| head.seq), Some(0));
+    durable(&store, epoch, run(1), 1).unwrap();
+    let far = durable(&store, epoch, run(1), 7);
+    assert_eq!(far, Err(Error::Conflict { stream: run(1), expected: 7, next: 2 }));
+    let check = |store: &JournalStore| {
+        assert_eq!((seqs(store, run(1)), seqs(store, run(2))), (vec![0, 1], vec![0]));
+        let report = verify(dir.path()).unwrap();
+        assert_eq!((report.findings, report.tail), (vec![], None));
+    };
+    check(&store);
+    drop(store);
+    check(&open(dir.path()));
+}
+
+#[test]
+fn a_commit_that_waits_on_a_void_one_is_void_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(BrokenDisk::default());
+    let (store, epoch) = open_on(&disk, dir.path());
+    ordered(&store, epoch, run(1), 0).unwrap();
+    fail_once(&disk, "sync");
+    assert_eq!(durable(&store, epoch, run(1), 1), Err(Error::Void));
+    assert_eq!(seqs(&store, run(1)), []);
+    durable(&store, epoch, run(1), 0).unwrap();
+}
+
+#[test]
+fn a_counter_does_not_keep_what_a_void_commit_added() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(BrokenDisk::default());
+    let (store, epoch) = open_on(&disk, dir.path());
+    let reserving = |stream, durability| {
+        let mut commit = with_put(commit(epoch, stream, 0));
+        commit.requires = vec![Require::Ceiling { key: b"cost".to_vec(), add: 6, max: 10 }];
+        commit.durability = durability;
+        commit
+    };
+    store.commit(reserving(run(1), crate::Durability::Ordered)).wait().unwrap();
+    fail_once(&disk, "sync");
+    durable(&store, epoch, run(2), 0).unwrap();
+    store.commit(reserving(run(3), crate::Durability::Durable)).wait().unwrap();
+    let refused = store.commit(reserving(run(4), crate::Durability::Durable)).wait();
+    assert_eq!(refused, Err(Error::Ceiling { current: 6, add: 6, max: 10 }));
+}
+
+#[test]
+fn a_failed_or_short_write_loses_nothing() {
+    for kind in ["write", "short"] {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Arc::new(BrokenDisk::default());
+        let (store, epoch) = open_on(&disk, dir.path());
+        ordered(&store, epoch, run(1), 0).unwrap();
+        if kind == "write" {
+            fail_once(&disk, "write");
+        } else {
+            let mut tries = 0;
+            disk.set_rule(Some(Box::new(move |name, _| {
+                tries += usize::from(name == "write");
+                (name == "write" && tries == 1).then(|| io::ErrorKind::Interrupted.into())
+            })));
+        }
+        durable(&store, epoch, run(2), 0).unwrap();
+        drop(store);
+        let store = open(dir.path());
+        assert_eq!(seqs(&store, run(2)), [0]);
+    }
+}
+
+#[test]
+fn a_disk_that_stays_broken_is_an_error_until_it_is_whole_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(BrokenDisk::default());
+    let (store, epoch) = open_on(&disk, dir.path());
+    durable(&store, epoch, run(1), 0).unwrap();
+    disk.set_rule(Some(Box::new(|name, _| (name == "sync").then(|| io::Error::other("broken")))));
+    let failed = durable(&store, epoch, run(1), 1);
+    assert!(matches!(failed, Err(Error::Io { operation: "sync" | "make a segment in", .. })), "{failed:?}");
+    assert_eq!(seqs(&store, run(1)), [0]);
+    disk.set_rule(None);
+    assert_eq!(durable(&store, epoch, run(1), 2), Err(Error::Void));
+    durable(&store, epoch, run(1), 1).unwrap();
+    assert_eq!(seqs(&store, run(1)), [0, 1]);
+    drop(store);
+    assert_eq!(seqs(&open(dir.path()), run(1)), [0, 1]);
+    assert_eq!(verify(dir.path()).unwrap().findings, []);
+}
+
+#[test]
+fn a_full_disk_refuses_new_runs_first_and_the_store_goes_on_when_space_is_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(BrokenDisk::default());
+    let (store, epoch) = open_on(&disk, dir.path());
+    durable(&store, epoch, run(1), 0).unwrap();
+    // No segment can be made any more; what was made can be written.
+    let is_full = Arc::new(AtomicBool::new(true));
+    let full = Arc::clone(&is_full);
+    disk.set_rule(Some(Box::new(move |_, path| {
+        let is_new = path.extension().is_some_and(|extension| extension == "tmp");
+        (is_new && full.load(Ordering::Relaxed)).then(|| io::ErrorKind::StorageFull.into())
+    })));
+    let large = |stream, seq| {
+        let mut commit = with_put(commit(epoch, stream, seq));
+        commit.payload = vec![7; 600 << 10];
+        store.commit(commit).wait()
+    };
+    // One segment is full, the spare one is taken, none can be made after it.
+    large(run(1), 1).unwrap();
+    large(run(1), 2).unwrap();
+    let no_space = Err(Error::NoSpace { path: dir.path().to_owned() });
+    assert_eq!(durable(&store, epoch, run(2), 0), no_space);
+    durable(&store, epoch, run(1), 3).unwrap();
+    while large(run(1), seqs(&store, run(1)).len() as u64).is_ok() {}
+    let next = seqs(&store, run(1)).len() as u64;
+    assert_eq!(large(run(1), next), no_space);
+    is_full.store(false, Ordering::Relaxed);
+    large(run(1), next).unwrap();
+    durable(&store, epoch, run(2), 0).unwrap();
+    drop(store);
+    assert_eq!(verify(dir.path()).unwrap().findings, []);
+    assert_eq!(seqs(&open(dir.path()), run(1)).len() as u64, next + 1);
+}

@@ -1,0 +1,370 @@
+//! The one thread that writes the journal: it takes what waits, links it, writes it as one group with at most one
+//! barrier, and answers.
+//!
+//! Owns the order of commits. A group's steps, in the only order they may have: room, link, write, barrier, answer.
+//! If writing or the barrier fails, the segment is given up, everything since the last barrier is taken back, and the
+//! commits whose submitters still wait are linked again into the next segment, once. Ordered commits were answered
+//! before their barrier: they are void, and so is what builds on them.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::journal::{OPENED, Shared};
+use crate::limits::{GROUP_BYTES_MAX, GROUP_FRAMES_MAX};
+use crate::link::{Linker, Submitted, Target};
+use crate::state::State;
+use crate::tail::{Draft, Tail};
+use crate::{Commit, Durability, Epoch, Error, Hash, Receipt, RecordKind, Seq, Stream};
+
+/// What the writer is asked.
+pub(crate) enum Message {
+    /// Link and write this.
+    Commit(Box<Submitted>),
+    /// Answer once everything sent before is linked.
+    Flush(SyncSender<()>),
+    /// Answer with an epoch that no other claim got.
+    Claim(SyncSender<Result<Epoch, Error>>),
+    /// End cleanly.
+    Close(SyncSender<Result<(), Error>>),
+    /// End as if killed.
+    Stop,
+}
+
+/// The writer's own state.
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    tail: Tail,
+    linker: Linker,
+    draft: Draft,
+    /// Streams of the ordered commits since the last barrier.
+    unsynced: Vec<Stream>,
+    /// When the first of them was written.
+    unsynced_since: Option<Instant>,
+    /// Frames given to the state as durable.
+    released: u64,
+    linger: Option<Duration>,
+    /// The epoch of this open was given to a claimer.
+    is_claimed: bool,
+    boot_id: [u8; 16],
+    /// The latest time that a commit named.
+    at_ms: i64,
+}
+
+/// A failed group: why, and the commits that still wait.
+type Failed = (Error, Vec<Box<Submitted>>);
+
+impl Writer {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        tail: Tail,
+        linger: Option<Duration>,
+        boot_id: [u8; 16],
+        at_ms: i64,
+    ) -> Self {
+        let (epoch, released) = (tail.acked().epoch, tail.acked().position);
+        Self {
+            shared,
+            tail,
+            linker: Linker::new(epoch),
+            draft: Draft::new(),
+            unsynced: Vec::new(),
+            unsynced_since: None,
+            released,
+            linger,
+            is_claimed: false,
+            boot_id,
+            at_ms,
+        }
+    }
+
+    /// Starts the next epoch: one durable record on the store's own stream 0.
+    pub(crate) fn open_epoch(&mut self) -> Result<Epoch, Error> {
+        let before = self.linker.epoch;
+        self.linker.epoch += 1;
+        match self.own_record(OPENED, self.boot_id.to_vec()) {
+            Ok(_) => Ok(Epoch(self.linker.epoch)),
+            Err(error) => {
+                self.linker.epoch = before;
+                Err(error)
+            }
+        }
+    }
+
+    /// Serves until told to end, or until nobody is left to ask.
+    pub(crate) fn run(mut self, receiver: &Receiver<Message>) {
+        let mut batch = Vec::new();
+        loop {
+            let other = self.collect(receiver, &mut batch);
+            if !batch.is_empty() {
+                self.commit(std::mem::take(&mut batch));
+            }
+            match other {
+                Next::Nothing => {}
+                Next::Sync => self.linger_sync(),
+                // Whoever asked and went away needs no answer.
+                Next::Message(Message::Flush(answer)) => drop(answer.send(())),
+                Next::Message(Message::Claim(answer)) => {
+                    let epoch = self.claim();
+                    drop(answer.send(epoch));
+                }
+                Next::Message(Message::Close(answer)) => {
+                    let closed = self.close();
+                    drop(answer.send(closed));
+                    return;
+                }
+                Next::Message(Message::Commit(submitted)) => batch.push(submitted),
+                Next::Message(Message::Stop) | Next::Gone => return,
+            }
+        }
+    }
+
+    /// Takes the commits that wait, up to the size of a group, and what ended the taking.
+    fn collect(&self, receiver: &Receiver<Message>, batch: &mut Vec<Box<Submitted>>) -> Next {
+        let mut bytes: usize = batch.iter().map(|submitted| submitted.bytes()).sum();
+        if batch.is_empty() {
+            match self.wait(receiver) {
+                Next::Message(Message::Commit(submitted)) => {
+                    bytes += submitted.bytes();
+                    batch.push(submitted);
+                }
+                other => return other,
+            }
+        }
+        while batch.len() < GROUP_FRAMES_MAX {
+            match receiver.try_recv() {
+                // It waits for the next group; the loop takes it up again.
+                Ok(Message::Commit(submitted)) if bytes + submitted.bytes() > GROUP_BYTES_MAX => {
+                    return Next::Message(Message::Commit(submitted));
+                }
+                Ok(Message::Commit(submitted)) => {
+                    bytes += submitted.bytes();
+                    batch.push(submitted);
+                }
+                Ok(other) => return Next::Message(other),
+                // A sender that is gone is met again by the next wait.
+                Err(_) => return Next::Nothing,
+            }
+        }
+        Next::Nothing
+    }
+
+    fn wait(&self, receiver: &Receiver<Message>) -> Next {
+        let (Some(linger), Some(since)) = (self.linger, self.unsynced_since) else {
+            return receiver.recv().map_or(Next::Gone, Next::Message);
+        };
+        let left = linger.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            return Next::Sync;
+        }
+        match receiver.recv_timeout(left) {
+            Ok(message) => Next::Message(message),
+            Err(RecvTimeoutError::Timeout) => Next::Sync,
+            Err(RecvTimeoutError::Disconnected) => Next::Gone,
+        }
+    }
+
+    /// Writes the commits as one group, and once more if its segment had to be given up.
+    fn commit(&mut self, submitted: Vec<Box<Submitted>>) {
+        if let Err((error, waiting)) = self.write_group(submitted) {
+            tracing::warn!(%error, "a group could not be made durable");
+            let Err((error, waiting)) =
+                self.take_back(error, waiting).and_then(|again| self.write_group(again))
+            else {
+                return;
+            };
+            let waiting = match self.take_back(error.clone(), waiting) {
+                Ok(waiting) | Err((_, waiting)) => waiting,
+            };
+            // What was sent after them, before their answers were seen, builds on nothing.
+            self.linker.take_back(waiting.iter().map(|submitted| submitted.commit.stream));
+            for submitted in waiting {
+                // A dropped ticket wants no answer.
+                let _ = submitted.answer.send(Err(error.clone()));
+            }
+        }
+    }
+
+    fn write_group(&mut self, submitted: Vec<Box<Submitted>>) -> Result<(), Failed> {
+        let shared = Arc::clone(&self.shared);
+        let guard = shared.state.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(state) = guard.as_ref() else { return Err((Error::Closed, submitted)) };
+        let bytes = submitted.iter().map(|submitted| submitted.bytes()).sum();
+        let segment = match self.tail.make_room(bytes) {
+            Ok(segment) => segment,
+            Err(error) => {
+                self.release(state);
+                return Err((error, submitted));
+            }
+        };
+        self.release(state);
+        let linked = self.link(submitted, state, segment);
+        if self.draft.is_empty() {
+            return Ok(());
+        }
+        let barrier = linked.iter().any(|(submitted, _)| submitted.is_durable());
+        if let Err(error) = self.tail.write(&mut self.draft, self.linker.epoch, barrier) {
+            return Err((error, linked.into_iter().map(|(submitted, _)| submitted).collect()));
+        }
+        self.draft.clear();
+        let (durable, ordered): (Vec<_>, Vec<_>) =
+            linked.into_iter().partition(|(submitted, _)| submitted.is_durable());
+        if !ordered.is_empty() {
+            self.unsynced.extend(ordered.iter().map(|(submitted, _)| submitted.commit.stream));
+            self.unsynced_since.get_or_insert_with(Instant::now);
+            answer(ordered);
+        }
+        if barrier && let Err(error) = self.tail.sync() {
+            return Err((error, durable.into_iter().map(|(submitted, _)| submitted).collect()));
+        }
+        answer(durable);
+        self.release(state);
+        Ok(())
+    }
+
+    /// Links what is accepted and answers what is not.
+    fn link(
+        &mut self,
+        submitted: Vec<Box<Submitted>>,
+        state: &State,
+        segment: u64,
+    ) -> Vec<(Box<Submitted>, Receipt)> {
+        let mut linked = Vec::with_capacity(submitted.len());
+        let position = self.tail.written().position;
+        let mut target = Target { state, draft: &mut self.draft, segment, position };
+        for mut submitted in submitted {
+            let starts =
+                matches!(submitted.commit.stream, Stream::Run(_)) && submitted.commit.expect_seq == 0;
+            let accepted = if starts && !self.tail.has_spare() {
+                // Live runs need what is left, to park.
+                Err(Error::NoSpace { path: self.shared.dir.clone() })
+            } else {
+                self.linker.link(&mut submitted, &mut target)
+            };
+            self.at_ms = self.at_ms.max(submitted.commit.at_ms);
+            match accepted {
+                Ok(receipt) => linked.push((submitted, receipt)),
+                // A dropped ticket wants no answer.
+                Err(error) => drop(submitted.answer.send(Err(error))),
+            }
+        }
+        linked
+    }
+
+    /// Gives the segment up and takes back what is not durable. Answers the commits to link again; fails if no
+    /// segment was open: another try would meet the same.
+    fn take_back(
+        &mut self,
+        error: Error,
+        mut waiting: Vec<Box<Submitted>>,
+    ) -> Result<Vec<Box<Submitted>>, Failed> {
+        let had_segment = self.tail.give_up();
+        self.draft.clear();
+        if let Some(state) = self.shared.state.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            state.void(self.tail.acked().position);
+        }
+        self.linker.take_back(self.unsynced.drain(..));
+        self.unsynced_since = None;
+        waiting.iter_mut().for_each(|submitted| submitted.unlink());
+        if had_segment { Ok(waiting) } else { Err((error, waiting)) }
+    }
+
+    /// Tells the state what is durable by now.
+    fn release(&mut self, state: &State) {
+        let durable = self.tail.acked().position;
+        if self.tail.acked() == self.tail.written() {
+            self.unsynced.clear();
+            self.unsynced_since = None;
+        }
+        if self.released < durable {
+            state.release(durable);
+            self.released = durable;
+        }
+    }
+
+    /// Nobody asked for a barrier for too long: ordered commits get one.
+    fn linger_sync(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        match self.tail.sync() {
+            Ok(()) => {
+                if let Some(state) = shared.state.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+                    self.release(state);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "ordered commits are void");
+                // Nobody waits for them; the next commit of each run meets the error.
+                let _ = self.take_back(error, Vec::new());
+            }
+        }
+    }
+
+    fn claim(&mut self) -> Result<Epoch, Error> {
+        if !self.is_claimed {
+            self.is_claimed = true;
+            return Ok(Epoch(self.linker.epoch));
+        }
+        self.open_epoch()
+    }
+
+    fn close(&mut self) -> Result<(), Error> {
+        let recorded = self.own_record(crate::journal::CLOSED, Vec::new());
+        let closed = self.tail.close();
+        let shared = Arc::clone(&self.shared);
+        if let Some(state) = shared.state.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            self.release(state);
+        }
+        recorded.and(closed)
+    }
+
+    /// Commits a record on the store's own stream 0.
+    fn own_record(&mut self, code: u8, payload: Vec<u8>) -> Result<Receipt, Error> {
+        let stream = Stream::Own(0);
+        let commit = Commit {
+            stream,
+            expect_seq: self.next_seq(stream)?,
+            epoch: Epoch(self.linker.epoch),
+            at_ms: self.at_ms,
+            logic_version: 0,
+            kind: RecordKind { code, carries_messages: false, ends_stream: false },
+            payload,
+            puts: Vec::new(),
+            state_hash: Hash::default(),
+            requires: Vec::new(),
+            durability: Durability::Durable,
+        };
+        let (answer, mut answered) = oneshot::channel();
+        let salt = self.shared.salts.next();
+        let submitted = Submitted::new(commit, None, salt, answer).map_err(|(error, _)| error)?;
+        self.commit(vec![Box::new(submitted)]);
+        // `commit` answers before it returns.
+        answered.try_recv().unwrap_or(Err(Error::Closed))
+    }
+
+    fn next_seq(&mut self, stream: Stream) -> Result<Seq, Error> {
+        let shared = Arc::clone(&self.shared);
+        let guard = shared.state.read().unwrap_or_else(PoisonError::into_inner);
+        let state = guard.as_ref().ok_or(Error::Closed)?;
+        Ok(self.linker.head(stream, state)?.map_or(0, |head| head.head.seq + 1))
+    }
+}
+
+/// What ended the taking of commits.
+enum Next {
+    Nothing,
+    Message(Message),
+    /// Ordered commits have waited long enough.
+    Sync,
+    /// Nobody is left to ask.
+    Gone,
+}
+
+fn answer(linked: Vec<(Box<Submitted>, Receipt)>) {
+    for (submitted, receipt) in linked {
+        let sender: oneshot::Sender<_> = submitted.answer;
+        // A dropped ticket wants no answer.
+        let _ = sender.send(Ok(receipt));
+    }
+}
