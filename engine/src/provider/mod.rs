@@ -13,7 +13,7 @@ use model::input::Failure;
 use model::message::{AssistantMessage, Message, Usage};
 use tokio_util::sync::CancellationToken;
 
-pub use rehearsal::Rehearsal;
+pub use rehearsal::{Rehearsal, SCRIPT_BYTES_MAX, ScriptError};
 
 use crate::tool::ToolSpec;
 

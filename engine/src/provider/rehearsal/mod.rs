@@ -1,0 +1,129 @@
+//! The rehearsal model: a scripted provider for offline use, demonstrations and tests.
+//!
+//! Owns the script's identity. It must never let an answer depend on anything but the script and the request: a
+//! restarted engine gets the same answers.
+
+mod digest;
+mod log;
+mod plan;
+mod playback;
+mod script;
+#[cfg(test)]
+mod tests;
+mod variables;
+
+use std::path::{self, Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::stream::BoxStream;
+use model::input::Failure;
+use model::message::Usage;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use self::digest::Digests;
+use self::log::Entry;
+use self::plan::Plan;
+use self::script::Script;
+pub use self::script::{SCRIPT_BYTES_MAX, ScriptError};
+use super::{Intent, ModelProvider, Request, StreamEvent};
+
+/// How long a call that fails by `idle` stays silent, unless set otherwise.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Output tokens that the intent of a call reserves. The input that it reserves is an estimate.
+const OUTPUT_TOKENS_RESERVED: u64 = 1_024;
+
+/// Raised whenever equal requests get other hashes or answers.
+const CONVERTER_VERSION: u16 = 1;
+
+/// A model that says what a script tells it to.
+#[derive(Debug)]
+pub struct Rehearsal {
+    script: Script,
+    /// Absolute; none for a script that comes from no file.
+    path: Option<PathBuf>,
+    hash: blake3::Hash,
+    log: Option<PathBuf>,
+    idle_timeout: Duration,
+    digests: Digests,
+}
+
+impl Rehearsal {
+    /// Reads the script at `path`. Each call adds a line to the file `log`, the value of `SPRAG_REHEARSAL_LOG`.
+    pub fn open(path: &Path, log: Option<PathBuf>) -> Result<Self, ScriptError> {
+        let path = path::absolute(path)
+            .map_err(|source| ScriptError::Unreadable { path: path.to_owned(), source })?;
+        let bytes = script::read(&path)?;
+        let script = Script::from_slice(&bytes, &path)?;
+        Ok(Self { path: Some(path), log, ..Self::new(script, &bytes) })
+    }
+
+    /// The script that `value` holds; it is known by its content alone, and its calls are not logged.
+    pub fn from_value(value: &Value) -> Result<Self, ScriptError> {
+        let script = Script::from_value(value)?;
+        Ok(Self::new(script, value.to_string().as_bytes()))
+    }
+
+    /// The same with another time after which a call that fails by `idle` ends; 120 s at first.
+    pub fn idle_timeout(self, idle_timeout: Duration) -> Self {
+        Self { idle_timeout, ..self }
+    }
+
+    fn new(script: Script, bytes: &[u8]) -> Self {
+        Self {
+            script,
+            path: None,
+            hash: blake3::hash(bytes),
+            log: None,
+            idle_timeout: IDLE_TIMEOUT,
+            digests: Digests::default(),
+        }
+    }
+
+    fn path_text(&self) -> String {
+        self.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
+    }
+}
+
+impl ModelProvider for Rehearsal {
+    fn prepare(&self, request: &Request) -> Result<Intent, Failure> {
+        let input = self.digests.input_tokens(request);
+        Ok(Intent {
+            hash: self.digests.hash(request),
+            converter_version: CONVERTER_VERSION,
+            reserve: Usage { input, output: OUTPUT_TOKENS_RESERVED, ..Usage::default() },
+        })
+    }
+
+    fn stream(&self, request: Request, abort: CancellationToken) -> BoxStream<'static, StreamEvent> {
+        let input = self.digests.input_tokens(&request);
+        let plan = Plan::new(&self.script, &request, input, self.idle_timeout);
+        let entry =
+            self.log.as_ref().map(|log| Entry::new(log, &request, self.digests.hash(&request), &plan));
+        playback::play(plan, request.model, entry, abort)
+    }
+
+    /// `PATH#HASH`, without a path for a script that comes from no file.
+    fn identity(&self) -> String {
+        format!("{}#{}", self.path_text(), self.hash.to_hex())
+    }
+
+    fn missing(&self, identity: &str) -> Option<String> {
+        let (started_with, hash) = identity.rsplit_once('#').unwrap_or((identity, ""));
+        let place = self.path_text();
+        if started_with != place {
+            return Some(format!("rehearsal {started_with} is not the one at hand, {place}"));
+        }
+        let is_same = |found: blake3::Hash| found.to_hex().as_str() == hash;
+        let on_disk = match &self.path {
+            Some(path) => match script::read(path) {
+                Ok(bytes) => blake3::hash(&bytes),
+                Err(_) => return Some(format!("rehearsal {place} is gone; put it back")),
+            },
+            None => self.hash,
+        };
+        (!is_same(on_disk) || !is_same(self.hash))
+            .then(|| format!("rehearsal {place} was changed; put back the one that the run started with"))
+    }
+}
