@@ -41,8 +41,9 @@ impl Digests {
         for name in [&request.model, &request.thinking] {
             hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
         }
+        hasher.update(&[u8::from(request.system.is_some())]);
         if let Some(system) = &request.system {
-            hasher.update(b"system").update(&self.systems.digest(system, of_text).hash);
+            hasher.update(&self.systems.digest(system, of_text).hash);
         }
         hasher.update(&self.tools.digest(&request.tools, of_tools).hash);
         for message in &request.messages {
