@@ -1,7 +1,7 @@
 //! The rehearsal model: a scripted provider for offline use, demonstrations and tests.
 //!
-//! Owns the script's identity. It must never let an answer depend on anything but the script and the request: a
-//! restarted engine gets the same answers.
+//! Owns the script's identity. It must never let an answer depend on anything but the script and the request:
+//! a restarted engine gets the same answers.
 
 mod digest;
 mod log;
@@ -51,7 +51,8 @@ pub struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// Reads the script at `path`. Each call adds a line to the file `log`, the value of `SPRAG_REHEARSAL_LOG`.
+    /// Reads the script at `path`. Each call adds a line to the file `log`, the value of
+    /// `SPRAG_REHEARSAL_LOG`.
     pub fn open(path: &Path, log: Option<PathBuf>) -> Result<Self, ScriptError> {
         let path = path::absolute(path)
             .map_err(|source| ScriptError::Unreadable { path: path.to_owned(), source })?;

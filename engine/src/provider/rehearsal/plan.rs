@@ -1,7 +1,7 @@
 //! What one call will answer, known before anything is sent.
 //!
-//! Owns the way from a turn of the script to the parts and the end of an answer: a function of script and request
-//! alone. It must never wait, look at a clock or remember a call.
+//! Owns the way from a turn of the script to the parts and the end of an answer: a function of script and
+//! request alone. It must never wait, look at a clock or remember a call.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -126,8 +126,8 @@ impl Plan {
         }
     }
 
-    /// What arrives before a failure: the beginning of the answer if the script asks for it, and for the kinds that
-    /// are answers without text, the answer.
+    /// What arrives before a failure: the beginning of the answer if the script asks for it, and for the
+    /// kinds that are answers without text, the answer.
     fn add_failure(&mut self, turn: &Turn, fail: &Fail, vars: Variables<'_>, idle_timeout: Duration) {
         let is_answer = fail.kind == FailureKind::Empty || fail.kind == FailureKind::ReasoningOnly;
         self.is_opened = is_answer || fail.after_chars.is_some();

@@ -1,7 +1,7 @@
 //! The script of a rehearsal: its shape, and how it is read.
 //!
-//! Owns what a file may say, and the words about one that says something else. It must never know a run: what a turn
-//! becomes in one is not decided here.
+//! Owns what a file may say, and the words about one that says something else. It must never know a run: what
+//! a turn becomes in one is not decided here.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -228,11 +228,16 @@ fn told(events: Vec<StreamEvent>) -> Vec<Block> {
 
 proptest! {
     #[test]
-    fn an_answer_is_a_function_of_script_and_request(script in any_script(), turn in 0_u32..5, attempt in 0_u32..3) {
+    fn an_answer_is_a_function_of_script_and_request(
+        script in any_script(),
+        (turn, attempt) in (0_u32..5, 0_u32..3),
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.unwrap().block_on(async {
             let model = rehearsal(script.clone());
-            let stream = |model: &Rehearsal| timed(model.stream(request(turn, attempt), CancellationToken::new()));
+            let stream = |model: &Rehearsal| {
+                timed(model.stream(request(turn, attempt), CancellationToken::new()))
+            };
             let first = stream(&model).await;
             assert_eq!(stream(&model).await, first);
             assert_eq!(stream(&rehearsal(script)).await, first);
