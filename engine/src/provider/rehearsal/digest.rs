@@ -1,7 +1,7 @@
 //! Hash and size of a request.
 //!
-//! Owns the estimate of tokens and the memory of what was hashed before. It must never read a message: the hash of a
-//! message comes with it, so a long context costs 32 bytes a message.
+//! Owns the estimate of tokens and the memory of what was hashed before. It must never read a message: the
+//! hash of a message comes with it, so a long context costs 32 bytes a message.
 
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -41,8 +41,9 @@ impl Digests {
         for name in [&request.model, &request.thinking] {
             hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
         }
+        hasher.update(&[u8::from(request.system.is_some())]);
         if let Some(system) = &request.system {
-            hasher.update(b"system").update(&self.systems.digest(system, of_text).hash);
+            hasher.update(&self.systems.digest(system, of_text).hash);
         }
         hasher.update(&self.tools.digest(&request.tools, of_tools).hash);
         for message in &request.messages {
@@ -66,8 +67,8 @@ struct Digest {
     bytes: u64,
 }
 
-/// Digests of values that many requests share, known by their place in memory. A weak reference keeps the place from
-/// being given to another value.
+/// Digests of values that many requests share, known by their place in memory. A weak reference keeps the
+/// place from being given to another value.
 #[derive(Debug)]
 struct Known<T: ?Sized>(Mutex<Vec<(Weak<T>, Digest)>>);
 

@@ -36,7 +36,8 @@ impl Entry {
         }
     }
 
-    /// Writes the line and syncs it. It goes out in one write at the end of the file, so processes may share the file.
+    /// Writes the line and syncs it. It goes out in one write at the end of the file, so processes may share
+    /// the file.
     pub(super) async fn append(self) -> io::Result<()> {
         tokio::task::spawn_blocking(move || {
             let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;

@@ -1,7 +1,7 @@
 //! The rehearsal model: a scripted provider for offline use, demonstrations and tests.
 //!
-//! Owns the script's identity. It must never let an answer depend on anything but the script and the request: a
-//! restarted engine gets the same answers.
+//! Owns the script's identity. It must never let an answer depend on anything but the script and the request:
+//! a restarted engine gets the same answers.
 
 mod digest;
 mod log;
@@ -16,6 +16,7 @@ use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::stream::BoxStream;
+use model::JsonText;
 use model::input::Failure;
 use model::message::Usage;
 use serde_json::Value;
@@ -50,7 +51,8 @@ pub struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// Reads the script at `path`. Each call adds a line to the file `log`, the value of `SPRAG_REHEARSAL_LOG`.
+    /// Reads the script at `path`. Each call adds a line to the file `log`, the value of
+    /// `SPRAG_REHEARSAL_LOG`.
     pub fn open(path: &Path, log: Option<PathBuf>) -> Result<Self, ScriptError> {
         let path = path::absolute(path)
             .map_err(|source| ScriptError::Unreadable { path: path.to_owned(), source })?;
@@ -62,7 +64,7 @@ impl Rehearsal {
     /// The script that `value` holds; it is known by its content alone, and its calls are not logged.
     pub fn from_value(value: &Value) -> Result<Self, ScriptError> {
         let script = Script::from_value(value)?;
-        Ok(Self::new(script, value.to_string().as_bytes()))
+        Ok(Self::new(script, JsonText::from(value).as_str().as_bytes()))
     }
 
     /// The same with another time after which a call that fails by `idle` ends; 120 s at first.
@@ -113,14 +115,15 @@ impl ModelProvider for Rehearsal {
         let (started_with, hash) = identity.rsplit_once('#').unwrap_or((identity, ""));
         let place = self.path_text();
         if started_with != place {
-            return Some(format!("rehearsal {started_with} is not the one at hand, {place}"));
+            return Some(format!("the run started with another rehearsal, {started_with}"));
         }
         let is_same = |found: blake3::Hash| found.to_hex().as_str() == hash;
-        let on_disk = match &self.path {
-            Some(path) => match script::read(path) {
-                Ok(bytes) => blake3::hash(&bytes),
-                Err(_) => return Some(format!("rehearsal {place} is gone; put it back")),
-            },
+        let on_disk = match self.path.as_deref().map(script::read) {
+            Some(Ok(bytes)) => blake3::hash(&bytes),
+            Some(Err(ScriptError::Gone { .. })) => {
+                return Some(format!("rehearsal {place} is gone; put it back"));
+            }
+            Some(Err(error)) => return Some(error.to_string()),
             None => self.hash,
         };
         (!is_same(on_disk) || !is_same(self.hash))

@@ -1,7 +1,7 @@
 //! What one call will answer, known before anything is sent.
 //!
-//! Owns the way from a turn of the script to the parts and the end of an answer: a function of script and request
-//! alone. It must never wait, look at a clock or remember a call.
+//! Owns the way from a turn of the script to the parts and the end of an answer: a function of script and
+//! request alone. It must never wait, look at a clock or remember a call.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -74,23 +74,15 @@ pub(super) struct Meter {
 impl Plan {
     /// The plan for `request`, which has `input` tokens.
     pub(super) fn new(script: &Script, request: &Request, input: u64, idle_timeout: Duration) -> Self {
-        let Some(turn) = script.turn(request.turn) else { return Self::no_turn(script, request, input) };
-        let fail = usize::try_from(request.attempt).ok().and_then(|attempt| turn.fail.get(attempt));
-        let vars = Variables(request);
-        let mut plan = Self {
-            delay_ms: turn.delay_ms,
-            chunk_chars: turn.chunk_chars,
-            chunk_ms: turn.chunk_ms,
-            is_opened: true,
-            parts: Vec::with_capacity(2 + turn.calls.len()),
-            is_broken: false,
-            ending: Ending::Done(turn.stop.unwrap_or(match turn.calls.is_empty() {
-                true => StopReason::Stop,
-                false => StopReason::ToolUse,
-            })),
-            meter: Meter { given: turn.usage, input },
+        let Some(turn) = script.turn(request.turn) else {
+            let failure = no_turn(request.turn, script.turns.len());
+            let ending = Ending::Failed { failure, after: Duration::ZERO };
+            return Self::without_parts(&Turn::default(), ending, input);
         };
-        match fail {
+        let by_calls = if turn.calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse };
+        let mut plan = Self::without_parts(turn, Ending::Done(turn.stop.unwrap_or(by_calls)), input);
+        let vars = Variables(request);
+        match usize::try_from(request.attempt).ok().and_then(|attempt| turn.fail.get(attempt)) {
             None => plan.add_answer(turn, vars),
             Some(fail) => plan.add_failure(turn, fail, vars, idle_timeout),
         }
@@ -105,24 +97,21 @@ impl Plan {
         }
     }
 
-    fn no_turn(script: &Script, request: &Request, input: u64) -> Self {
-        let count = script.turns.len();
-        let turns = if count == 1 { "turn" } else { "turns" };
-        let message =
-            format!("no turn {}, the rehearsal has {count} {turns}: add it or set `after`", request.turn);
+    fn without_parts(turn: &Turn, ending: Ending, input: u64) -> Self {
         Self {
-            delay_ms: 0,
-            chunk_chars: None,
-            chunk_ms: 0,
+            delay_ms: turn.delay_ms,
+            chunk_chars: turn.chunk_chars,
+            chunk_ms: turn.chunk_ms,
             is_opened: false,
-            parts: Vec::new(),
+            parts: Vec::with_capacity(2 + turn.calls.len()),
             is_broken: false,
-            ending: Ending::Failed { failure: failure(FailureKind::Script, &message), after: Duration::ZERO },
-            meter: Meter { given: None, input },
+            ending,
+            meter: Meter { given: turn.usage, input },
         }
     }
 
     fn add_answer(&mut self, turn: &Turn, vars: Variables<'_>) {
+        self.is_opened = true;
         self.add(Part::Thinking(vars.fill(&turn.thinking)));
         self.add(Part::Text(vars.fill(&turn.text)));
         for (index, call) in turn.calls.iter().enumerate() {
@@ -137,8 +126,8 @@ impl Plan {
         }
     }
 
-    /// What arrives before a failure: the beginning of the answer if the script asks for it, and for the kinds that
-    /// are answers without text, the answer.
+    /// What arrives before a failure: the beginning of the answer if the script asks for it, and for the
+    /// kinds that are answers without text, the answer.
     fn add_failure(&mut self, turn: &Turn, fail: &Fail, vars: Variables<'_>, idle_timeout: Duration) {
         let is_answer = fail.kind == FailureKind::Empty || fail.kind == FailureKind::ReasoningOnly;
         self.is_opened = is_answer || fail.after_chars.is_some();
@@ -207,7 +196,7 @@ impl From<Part> for Block {
 }
 
 impl Meter {
-    /// The tokens of a call that brought `parts`: as the script says, or by estimate.
+    /// The tokens of a call that brought `parts`: as the script says for the whole answer, or by estimate.
     pub(super) fn usage(&self, parts: &[Part]) -> Usage {
         self.given.unwrap_or_else(|| {
             let bytes = parts.iter().map(|part| match part {
@@ -230,6 +219,13 @@ pub(super) fn failure(kind: FailureKind, message: &str) -> Failure {
         usage: Usage::default(),
         partial: None,
     }
+}
+
+/// Words that fit a label.
+fn no_turn(turn: u32, count: usize) -> Failure {
+    let turns = if count == 1 { "turn" } else { "turns" };
+    let message = format!("no turn {turn}, the rehearsal has {count} {turns}: add it or set `after`");
+    failure(FailureKind::Script, &message)
 }
 
 /// Where the first `chars` characters of `text` end.

@@ -1,7 +1,7 @@
 //! A planned call as a stream.
 //!
-//! Owns pace and order of what arrives. It must never yield without reason: a call without delays is ready at every
-//! poll, so that what is measured with it is the engine.
+//! Owns pace and order of what arrives. It must never yield without reason: a call without delays is ready at
+//! every poll, so that what is measured with it is the engine.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

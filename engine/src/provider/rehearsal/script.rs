@@ -1,7 +1,7 @@
 //! The script of a rehearsal: its shape, and how it is read.
 //!
-//! Owns what a file may say, and the words about one that says something else. It must never know a run: what a turn
-//! becomes in one is not decided here.
+//! Owns what a file may say, and the words about one that says something else. It must never know a run: what
+//! a turn becomes in one is not decided here.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -151,18 +151,15 @@ impl From<Map<String, Value>> for Args {
 
 /// The bytes of the script at an absolute path.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, ScriptError> {
-    let path_buf = || path.to_owned();
     let mut bytes = Vec::new();
-    File::open(path).and_then(|file| file.take(SCRIPT_BYTES_MAX + 1).read_to_end(&mut bytes)).map_err(
-        |source| match source.kind() == io::ErrorKind::NotFound {
-            true => ScriptError::Gone { path: path_buf() },
-            false => ScriptError::Unreadable { path: path_buf(), source },
-        },
-    )?;
-    if bytes.len() as u64 > SCRIPT_BYTES_MAX {
-        return Err(ScriptError::TooLarge { path: path_buf() });
+    let size = File::open(path).and_then(|file| file.take(SCRIPT_BYTES_MAX + 1).read_to_end(&mut bytes));
+    let path = || path.to_owned();
+    match size {
+        Ok(size) if size as u64 > SCRIPT_BYTES_MAX => Err(ScriptError::TooLarge { path: path() }),
+        Ok(_) => Ok(bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(ScriptError::Gone { path: path() }),
+        Err(source) => Err(ScriptError::Unreadable { path: path(), source }),
     }
-    Ok(bytes)
 }
 
 /// A script as it is written.
@@ -237,18 +234,26 @@ fn usage<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Usage>, D:
     Ok(Some(Usage { input, output, cache_read, cache_write, usd_micros: 0 }))
 }
 
-/// What is wrong, without its place, and with the name that was probably meant.
+/// What serde calls by its own names.
+const WORDS: [(&str, &str); 4] = [
+    ("unknown field", "unknown key"),
+    ("missing field", "missing key"),
+    ("duplicate field", "duplicate key"),
+    ("unknown variant", "unknown value"),
+];
+
+/// What is wrong, without its place, and with the name that was probably meant instead of all that are known.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     let text = text.strip_suffix(&place).unwrap_or(&text);
-    let meant = text.strip_prefix("unknown ").and_then(|_| {
-        let mut names = text.split('`').skip(1).step_by(2);
-        nearest(names.next()?, names)
-    });
-    match meant {
-        Some(meant) => format!("{text}; did you mean `{meant}`?"),
-        None => text.to_owned(),
+    let rest = |(theirs, ours)| text.strip_prefix(theirs).map(|rest| (ours, rest));
+    let Some((what, rest)) = WORDS.into_iter().find_map(rest) else { return text.to_owned() };
+    let mut names = rest.split('`').skip(1).step_by(2);
+    let name = names.next().unwrap_or_default();
+    match nearest(name, names) {
+        Some(meant) => format!("{what} `{name}`, did you mean `{meant}`?"),
+        None => format!("{what}{rest}"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The variables of a script, and how they are replaced.
 //!
-//! Owns their names and values. It must never look into a value that it put in: a prompt with `{{turn}}` in it stays
-//! as it is.
+//! Owns their names and values. It must never look into a value that it put in: a prompt with `{{turn}}` in
+//! it stays as it is.
 
 use std::borrow::Cow;
 
