@@ -146,7 +146,9 @@ impl AgentEvent {
 
     /// The event's own fields, `type` first.
     pub fn to_json(&self) -> Value {
-        let list = |messages: &[Arc<Message>]| -> Value { messages.iter().map(|message| message.to_json()).collect() };
+        let list = |messages: &[Arc<Message>]| -> Value {
+            messages.iter().map(|message| message.to_json()).collect()
+        };
         let mut out = json!({ "type": self.name() });
         match self {
             Self::AgentStart | Self::TurnStart => {}
@@ -155,7 +157,9 @@ impl AgentEvent {
                 out["message"] = message.as_ref().map_or(Value::Null, |message| message.to_json());
                 out["toolResults"] = list(results);
             }
-            Self::MessageStart { message } | Self::MessageEnd { message } => out["message"] = message.to_json(),
+            Self::MessageStart { message } | Self::MessageEnd { message } => {
+                out["message"] = message.to_json()
+            }
             Self::MessageUpdate { message, update } => {
                 out["assistantMessageEvent"] = update_to_json(update);
                 out["message"] = message.to_json();

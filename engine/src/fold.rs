@@ -182,7 +182,9 @@ impl Fold {
             Content::Answer => {
                 record.input.fact.answer().map(|message| Message::Assistant(Box::new(message.clone())))
             }
-            Content::Made(index) => usize::try_from(index).ok().and_then(|index| record.made.get(index)).cloned(),
+            Content::Made(index) => {
+                usize::try_from(index).ok().and_then(|index| record.made.get(index)).cloned()
+            }
             Content::Result(call) => self.result_message(call, at),
         };
         found.map(Arc::new).ok_or_else(|| dangling(format!("{content:?}")))
@@ -223,10 +225,9 @@ impl Fold {
                 is_started,
                 is_invalid,
             },
-            Mark::TurnEnd => AgentEvent::TurnEnd {
-                message: self.answer_entry.clone(),
-                results: self.turn_results.clone(),
-            },
+            Mark::TurnEnd => {
+                AgentEvent::TurnEnd { message: self.answer_entry.clone(), results: self.turn_results.clone() }
+            }
             Mark::AgentEnd => AgentEvent::AgentEnd { messages: self.messages.clone() },
         })
     }

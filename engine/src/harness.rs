@@ -135,7 +135,11 @@ pub trait Hooks: Send + Sync {
     fn wanted(&self) -> &[Hook];
 
     /// May refuse the run before its prompts are shown. A failure refuses it too.
-    async fn before_agent_run(&self, _context: HookContext<'_>, _prompts: &[Message]) -> Result<Gate, String> {
+    async fn before_agent_run(
+        &self,
+        _context: HookContext<'_>,
+        _prompts: &[Message],
+    ) -> Result<Gate, String> {
         Ok(Gate::Allow)
     }
 
@@ -149,7 +153,11 @@ pub trait Hooks: Send + Sync {
     }
 
     /// May allow, block or hold one call. A failure is the call's error result.
-    async fn before_tool_call(&self, _context: HookContext<'_>, _call: &BatchCall) -> Result<Permission, String> {
+    async fn before_tool_call(
+        &self,
+        _context: HookContext<'_>,
+        _call: &BatchCall,
+    ) -> Result<Permission, String> {
         Ok(Permission::Allow)
     }
 

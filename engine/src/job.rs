@@ -223,7 +223,7 @@ pub(crate) fn submission(
         prompts: job.prompts.clone(),
         base: job.base.clone(),
         model: Label::from(model),
-        thinking: Label::from(job.thinking.unwrap_or(defaults.thinking).to_string().as_str()),
+        thinking: Label::from(job.thinking.unwrap_or(defaults.thinking).name()),
         wants: Wants {
             retries: job.retries.unwrap_or(true),
             loop_detection: defaults.loop_detection,
@@ -240,4 +240,21 @@ pub(crate) fn submission(
         job: facts.to_text(),
     };
     (submission, facts)
+}
+
+/// The job that continues the session of a run that has ended, without a prompt.
+pub(crate) fn continuation(store: &dyn store::Store, run: RunId) -> Result<Job, crate::error::Error> {
+    let first = crate::driver::read_first(store, run)?;
+    let facts = JobFacts::of(&first.submission)
+        .map_err(|error| crate::error::Error::Job(format!("run {run}: {error}")))?;
+    Ok(Job {
+        session: Some(first.submission.session.clone()),
+        model: Some(first.submission.model.as_str().to_owned()),
+        workspace: facts.workspace,
+        tools: Some(facts.tools),
+        system: facts.system,
+        tool_execution: Some(facts.tool_execution),
+        labels: facts.labels,
+        ..Job::default()
+    })
 }

@@ -14,14 +14,14 @@ pub(crate) fn run_key(run: RunId) -> RunKey {
 
 /// A part of a run's state.
 pub(crate) fn part(run: RunId, part: Part) -> Vec<u8> {
-    let mut key = run_prefix(run_key(run));
+    let mut key = run_prefix(run_key(run)).to_vec();
     key.push(part.code());
     key
 }
 
 /// What `ls` shows of a run beside its state, written once. Under the run's own prefix.
 pub(crate) fn meta(run: RunId) -> Vec<u8> {
-    let mut key = run_prefix(run_key(run));
+    let mut key = run_prefix(run_key(run)).to_vec();
     key.push(b'm');
     key
 }

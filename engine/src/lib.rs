@@ -2,9 +2,55 @@
 //!
 //! Owns everything asynchronous: driver, lanes, providers, tools, recovery. It must never decide what follows from an
 //! outcome (that is `model`) and never touch the disk of the journal (that is `store`).
+//!
+//! ```text
+//! Engine::builder(dir).config(c).tool(t).provider(name, p).harness(h).open()
+//!     engine.submit(job) -> RunHandle { id, events(after), outcome().await, steer, follow_up, cancel, decide }
+//!     engine.resume(None)
+//! ```
 
+mod accept;
+mod clock;
 pub mod config;
+mod driver;
+mod engine;
+mod entry;
+mod error;
+mod event;
+mod events;
+mod fold;
+pub mod harness;
+mod job;
+mod keys;
+mod lanes;
+mod models;
 pub mod provider;
+pub mod query;
+mod replay;
+mod report;
+mod runs;
+mod shared;
+mod sink;
 pub mod tool;
+mod view;
 
+pub use clock::{Clock, SystemClock, TimerClock, rfc3339};
 pub use config::{Config, data_dir};
+pub use driver::Abort;
+pub use engine::{Builder, Engine, RunHandle};
+pub use entry::{
+    LoopConfig, LoopEnd, agent_loop, agent_loop_continue, check_continuable, run_agent_loop,
+    run_agent_loop_continue, run_loop,
+};
+pub use error::{Error, TranscriptNotContinuable};
+pub use event::{AgentEvent, CallView, Place, Stamped};
+pub use events::EventReader;
+pub use fold::{Dangling, Entry, Fold, Shown};
+pub use harness::Harness;
+pub use job::{Job, JobFacts, ToolLimits};
+pub use models::ModelError;
+pub use replay::{Difference, Replay, replay};
+pub use report::{Found, Note, report_json};
+pub use runs::Rest;
+pub use sink::EventSink;
+pub use view::JournalView;

@@ -46,28 +46,35 @@ impl Models {
             return Ok(Arc::clone(provider));
         }
         if let Some(file) = name.strip_prefix("rehearsal:") {
-            return self.rehearsal(Path::new(file), Rehearsal::IDLE_TIMEOUT);
+            return self.rehearsal(Path::new(file), None);
         }
         let model = config.model(name).map_err(|error| ModelError::Unusable(error.to_string()))?;
         match (model.api, &model.file) {
             (Api::Rehearsal, Some(file)) => {
-                self.rehearsal(Path::new(file), Duration::from_secs(model.idle_timeout_s()))
+                self.rehearsal(Path::new(file), Some(Duration::from_secs(model.idle_timeout_s())))
             }
-            _ => Err(ModelError::Unusable(format!("model `{name}` uses an API that this version cannot call yet"))),
+            _ => Err(ModelError::Unusable(format!(
+                "model `{name}` uses an API that this version cannot call yet"
+            ))),
         }
     }
 
     /// The script is read once; a run that finds it changed at resume parks.
-    fn rehearsal(&self, file: &Path, idle_timeout: Duration) -> Result<Arc<dyn ModelProvider>, ModelError> {
+    fn rehearsal(
+        &self,
+        file: &Path,
+        idle_timeout: Option<Duration>,
+    ) -> Result<Arc<dyn ModelProvider>, ModelError> {
         let mut opened = lock(&self.opened);
         if let Some(provider) = opened.get(file) {
             return Ok(Arc::clone(provider));
         }
-        let provider: Arc<dyn ModelProvider> = Arc::new(
-            Rehearsal::open(file, self.rehearsal_log.clone())
-                .map_err(|error| ModelError::Script(error.to_string()))?
-                .idle_timeout(idle_timeout),
-        );
+        let rehearsal = Rehearsal::open(file, self.rehearsal_log.clone())
+            .map_err(|error| ModelError::Script(error.to_string()))?;
+        let provider: Arc<dyn ModelProvider> = Arc::new(match idle_timeout {
+            Some(idle_timeout) => rehearsal.idle_timeout(idle_timeout),
+            None => rehearsal,
+        });
         opened.insert(file.to_owned(), Arc::clone(&provider));
         Ok(provider)
     }

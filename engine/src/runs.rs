@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use model::{Outcome, ParkReason, RunId};
+use model::{Millis, Outcome, ParkReason, RunId};
 use tokio::sync::{Notify, broadcast, watch};
 
 use crate::event::Stamped;
@@ -22,8 +22,25 @@ pub enum Rest {
     },
     /// It needs a person.
     Parked(ParkReason),
+    /// It waits for a timer, without a slot.
+    Waiting {
+        /// Until then.
+        until: Millis,
+    },
     /// The engine stopped; the run continues when it is resumed.
     Stopped,
+    /// The engine could not go on with it, for this reason of its own; the run continues when it is resumed.
+    Failed(String),
+}
+
+impl Rest {
+    /// The run moves on by itself.
+    pub fn is_waiting(&self) -> bool {
+        match self {
+            Self::Waiting { .. } => true,
+            Self::Done { .. } | Self::Parked(_) | Self::Stopped | Self::Failed(_) => false,
+        }
+    }
 }
 
 /// Live updates that a slow reader may be behind before it loses some.

@@ -2,6 +2,7 @@
 //!
 //! Owns handles only: the store, the clock, the tools, the providers, the harness. It must never hold a run's state.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +17,8 @@ use crate::lanes::Lanes;
 use crate::models::Models;
 use crate::report::Report;
 use crate::runs::Runs;
-use crate::tool::Registry;
+use crate::tool::ToolSpec;
+use crate::tool::registry::Registry;
 
 /// The inside of an engine.
 pub(crate) struct Shared {
@@ -27,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: Config,
     pub(crate) tools: Registry,
+    pub(crate) tool_lists: Mutex<HashMap<Vec<String>, Arc<[ToolSpec]>>>,
     pub(crate) models: Models,
     pub(crate) harness: Harness,
     pub(crate) runs: Runs,

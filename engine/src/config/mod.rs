@@ -312,6 +312,20 @@ pub enum Thinking {
     Xhigh,
 }
 
+impl Thinking {
+    /// The name used in configuration and requests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Minimal => "minimal",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Xhigh => "xhigh",
+        }
+    }
+}
+
 impl FromStr for Thinking {
     type Err = String;
 

@@ -83,7 +83,11 @@ impl Driver {
             puts: self.puts(changes, moved, is_done),
             state_hash: Hash(encoded.state_hash()),
             // Nothing that was acknowledged is left behind by an end.
-            requires: if is_done { vec![Require::InboxLen { run, len: self.inbox.len() }] } else { Vec::new() },
+            requires: if is_done {
+                vec![Require::InboxLen { run, len: self.inbox.len() }]
+            } else {
+                Vec::new()
+            },
             durability: if is_durable { Durability::Durable } else { Durability::Ordered },
         };
         let ticket = self.shared.store.commit(commit);

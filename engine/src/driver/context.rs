@@ -68,11 +68,6 @@ impl Context {
         self.slots.iter().filter_map(|slot| slot.seen.clone()).collect()
     }
 
-    /// Role of the last message.
-    pub(crate) fn last(&self) -> Option<&Message> {
-        self.slots.last().map(|slot| &slot.whole.message)
-    }
-
     /// Where a summary may end: the newest message from which on at most half of the messages stay, and that is not
     /// a tool result. None if there is nothing to summarise.
     pub(crate) fn cut_point(&self) -> Option<EntryRef> {
@@ -83,7 +78,11 @@ impl Context {
 
     /// The messages before `first_kept`.
     pub(crate) fn before(&self, first_kept: EntryRef) -> Vec<Arc<Prepared>> {
-        self.slots.iter().take_while(|slot| slot.at != first_kept).map(|slot| Arc::clone(&slot.whole)).collect()
+        self.slots
+            .iter()
+            .take_while(|slot| slot.at != first_kept)
+            .map(|slot| Arc::clone(&slot.whole))
+            .collect()
     }
 
     /// True if the transcript ends in network content that no user message has followed.

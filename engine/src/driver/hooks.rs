@@ -57,9 +57,9 @@ impl Driver {
             Hook::BeforeToolBatch => (0u16..).zip(&self.plans).filter(is_valid).map(batch_call).collect(),
             _ => Vec::new(),
         };
-        let call = hook.call.and_then(|index| {
-            self.plans.get(usize::from(index)).map(|plan| batch_call((index, plan)))
-        });
+        let call = hook
+            .call
+            .and_then(|index| self.plans.get(usize::from(index)).map(|plan| batch_call((index, plan))));
         let result = hook.call.and_then(|index| self.fold.result(u32::from(index)).cloned());
         Asked {
             hook,

@@ -42,7 +42,8 @@ impl Driver {
         let (state, inbox_len) = load_state(store, run)?.ok_or_else(|| Error::NoSuchRun(run.to_string()))?;
         let first = read_first(store, run)?;
         let watched = shared.runs.watch(run);
-        let facts = JobFacts::of(&first.submission).map_err(|error| Error::Job(format!("run {run}: {error}")))?;
+        let facts =
+            JobFacts::of(&first.submission).map_err(|error| Error::Job(format!("run {run}: {error}")))?;
         let origin = Origin {
             run,
             session: first.submission.session.clone(),
@@ -88,7 +89,8 @@ impl Driver {
     /// Loads again after a failed barrier. What is under way stays under way.
     pub(super) fn reload(&mut self) -> Result<(), Error> {
         let store = &*self.shared.store;
-        let (state, _) = load_state(store, self.run)?.ok_or_else(|| Error::NoSuchRun(self.run.to_string()))?;
+        let (state, _) =
+            load_state(store, self.run)?.ok_or_else(|| Error::NoSuchRun(self.run.to_string()))?;
         self.encoded = Encoded::all(&state).0;
         self.effects = state.effects();
         self.state = state;
@@ -115,7 +117,8 @@ impl Driver {
                     self.inbox.skip_to(record.head.seq.saturating_add(1));
                     continue;
                 };
-                let item = Item::from_bytes(&payload).map_err(|source| Error::Decode { run: self.run, source })?;
+                let item =
+                    Item::from_bytes(&payload).map_err(|source| Error::Decode { run: self.run, source })?;
                 self.inbox.accept(record.head.seq, item);
             }
         }

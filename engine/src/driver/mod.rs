@@ -23,16 +23,16 @@ use futures_util::stream::FuturesUnordered;
 use model::encode::Encoded;
 use model::inbox::Control;
 use model::input::Failure;
-use model::state::AbortCause;
+use model::phase::StreamStage;
 use model::{Effect, Fact, Label, Millis, Phase, RunId, RunState};
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use context::prepare;
-pub(crate) use inbox::Inbox;
+pub(crate) use load::{decode_moved, inbox_message, load_state, read_first, session_context};
 
 use self::context::Context;
+use self::inbox::Inbox;
 use self::model_call::{ModelCall, ModelNews};
 use self::tool_call::{PlannedCall, ToolUpdate};
 use crate::error::Error;
@@ -134,6 +134,12 @@ impl Driver {
                 Some(Rest::Done { outcome: *outcome, reason: reason.as_ref().map(Label::to_string) })
             }
             Phase::Parked { reason, .. } if !self.has_control() => Some(Rest::Parked(reason.clone())),
+            // A run that only waits for a timer needs no driver; one that a program drives itself keeps it.
+            Phase::Stream { stage: StreamStage::Backoff { until }, .. } => {
+                let is_attached = self.attached.sink.is_some() || self.attached.abort.is_some();
+                let must_wait = *until > self.shared.clock.now() && !self.has_control() && !self.is_stopping;
+                (must_wait && !is_attached).then_some(Rest::Waiting { until: *until })
+            }
             _ => None,
         }
     }
@@ -228,10 +234,6 @@ impl Driver {
             let left = Duration::from_millis(at.since(self.shared.clock.now()));
             self.deadline = Some((at, Box::pin(tokio::time::sleep(left))));
         }
-    }
-
-    fn abort_cause(&self) -> Option<AbortCause> {
-        self.state.core.abort.as_ref().map(|abort| abort.cause)
     }
 }
 

@@ -161,8 +161,7 @@ impl Driver {
             Phase::Stream { attempt, .. } => attempt,
             _ => 0,
         };
-        let stamped =
-            Stamped { run: self.run, place: None, attempt, at: self.shared.clock.now(), event };
+        let stamped = Stamped { run: self.run, place: None, attempt, at: self.shared.clock.now(), event };
         self.watched.update(stamped.clone());
         self.emit(stamped).await;
     }

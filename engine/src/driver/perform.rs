@@ -38,9 +38,10 @@ impl Driver {
 
     /// What is known of an effect since before a failed barrier took its commit back.
     fn tell_again(&mut self) -> Option<Performed> {
-        let index = self.known.iter().position(|(effect, _)| {
-            self.effects.contains(effect) && !self.active.contains(effect)
-        })?;
+        let index = self
+            .known
+            .iter()
+            .position(|(effect, _)| self.effects.contains(effect) && !self.active.contains(effect))?;
         let (effect, fact) = self.known.remove(index);
         Some(Performed { effect, fact })
     }
@@ -183,7 +184,7 @@ impl Driver {
             thinking: self.state.core.thinking.as_str().to_owned(),
             system: self.facts.system.as_deref().map(Arc::from),
             messages,
-            tools: self.shared.tools.specs(&self.facts.tools),
+            tools: self.shared.tool_list(&self.facts.tools),
         }
     }
 

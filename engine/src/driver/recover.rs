@@ -124,7 +124,9 @@ impl Driver {
             Err(error) => return Some(error.to_string()),
             Ok(provider) => {
                 let is_first_model = self.fold.submission().model == self.state.core.model;
-                if let Some(what) = is_first_model.then(|| provider.missing(&self.facts.model_identity)).flatten() {
+                if let Some(what) =
+                    is_first_model.then(|| provider.missing(&self.facts.model_identity)).flatten()
+                {
                     return Some(what);
                 }
             }

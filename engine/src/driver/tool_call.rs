@@ -16,7 +16,8 @@ use tokio::sync::mpsc;
 use super::{ABORT_GRACE, Driver, Performed};
 use crate::event::AgentEvent;
 use crate::keys;
-use crate::tool::{CallContext, Entry, Execution, Preparation, Tool};
+use crate::tool::validate::Validator;
+use crate::tool::{CallContext, Execution, Preparation, Tool};
 
 /// A call of the current batch with what running it needs. Derived from the answer, so it can be made again.
 #[derive(Clone)]
@@ -59,39 +60,28 @@ impl Driver {
         if call.is_duplicate {
             return refused(CallVerdict::Duplicate, call, args);
         }
-        let entry = match self.find_tool(&call.name) {
-            Ok(Some(entry)) => entry,
-            Ok(None) => return refused(CallVerdict::Unknown, call, args),
-            Err(text) => return refused(CallVerdict::Refused(text), call, args),
-        };
-        let (args, immediate) = match entry.tool.prepare(args.clone()) {
-            Ok(Preparation::Args(args)) => (args, None),
-            Ok(Preparation::Immediate(result)) => (args, Some(result)),
-            Err(text) => return refused(CallVerdict::Refused(text), call, args),
-        };
-        let tool = Some(Arc::clone(&entry.tool));
-        if let Some(result) = immediate {
-            return PlannedCall { call, args, tool, verdict: CallVerdict::Immediate(result) };
+        let shared = Arc::clone(&self.shared);
+        let known = self.facts.tools.contains(&call.name).then(|| shared.tools.resolve(&call.name)).flatten();
+        if let Some(entry) = known {
+            return checked(call, Arc::clone(&entry.tool), &entry.validator);
         }
-        match entry.validator.check(&call.name, &args) {
-            Ok(args) => PlannedCall { call, args, tool, verdict: CallVerdict::Valid },
-            Err(text) => PlannedCall { call, args, tool, verdict: CallVerdict::Invalid(text) },
+        match self.find_elsewhere(&call.name) {
+            Ok(Some((tool, validator))) => checked(call, tool, &validator),
+            Ok(None) => refused(CallVerdict::Unknown, call, args),
+            Err(text) => refused(CallVerdict::Refused(text), call, args),
         }
     }
 
-    fn find_tool(&self, name: &str) -> Result<Option<Entry>, String> {
-        if self.facts.tools.iter().any(|tool| tool == name)
-            && let Some(entry) = self.shared.tools.resolve(name)
-        {
-            return Ok(Some(entry.clone()));
-        }
+    /// A tool that the harness finds when a model first calls it.
+    fn find_elsewhere(&self, name: &str) -> Result<Option<(Arc<dyn Tool>, Validator)>, String> {
         let Some(context) = &self.shared.harness.context else { return Ok(None) };
         let Some(tool) = context.resolve_tool(name)? else { return Ok(None) };
         let found = &tool.spec().name;
         if found != name {
             return Err(format!("Deferred tool resolver returned \"{found}\" for requested \"{name}\""));
         }
-        Entry::new(tool).map(Some)
+        let validator = Validator::new(&tool.spec().parameters)?;
+        Ok(Some((tool, validator)))
     }
 
     /// The admission of the batch.
@@ -119,7 +109,7 @@ impl Driver {
 
     /// Runs a call that stands as started.
     pub(super) fn run_tool(&mut self, turn: u32, index: u16, effect: &Effect) -> Option<Fact> {
-        let returned = |result| Fact::ToolReturned { call: index, result, recovered: None };
+        let returned = move |result| Fact::ToolReturned { call: index, result, recovered: None };
         if self.state.core.abort.is_some() {
             return Some(returned(ToolResult::error("Operation aborted")));
         }
@@ -233,6 +223,20 @@ async fn forwarding(
                 return result;
             }
         }
+    }
+}
+
+/// A call of a tool that exists: prepared and validated.
+fn checked(call: ToolCall, tool: Arc<dyn Tool>, validator: &Validator) -> PlannedCall {
+    let raw = call.arguments.value();
+    let planned = |args, verdict, call| PlannedCall { call, args, tool: Some(Arc::clone(&tool)), verdict };
+    match tool.prepare(raw.clone()) {
+        Err(text) => planned(raw, CallVerdict::Refused(text), call),
+        Ok(Preparation::Immediate(result)) => planned(raw, CallVerdict::Immediate(result), call),
+        Ok(Preparation::Args(args)) => match validator.check(&call.name, &args) {
+            Ok(args) => planned(args, CallVerdict::Valid, call),
+            Err(text) => planned(args, CallVerdict::Invalid(text), call),
+        },
     }
 }
 

@@ -74,6 +74,18 @@ pub enum Instruction {
     Empty,
 }
 
+impl Instruction {
+    /// The words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::ReasoningOnly => {
+                "Your last answer held reasoning but nothing to read. Give the visible answer now; do not start over."
+            }
+            Self::Empty => "Your last answer was empty. Go on from here and give the visible answer.",
+        }
+    }
+}
+
 /// What follows a failed model call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {

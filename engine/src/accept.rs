@@ -1,0 +1,192 @@
+//! Accepts what comes from outside: jobs and inbox items.
+//!
+//! Owns acknowledgement: what these functions return `Ok` for is durable, once for each key, whatever happens next.
+
+use std::sync::Arc;
+
+use model::encode::Encoded;
+use model::inbox::Item;
+use model::{LOGIC_VERSION, Phase, Record, RunId, RunState};
+use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream, Ticket};
+
+use crate::driver::load_state;
+use crate::error::Error;
+use crate::job::{self, Job, Meta};
+use crate::keys;
+use crate::models::ModelError;
+use crate::shared::Shared;
+
+/// Code of a run's first record in raw listings.
+const KIND_SUBMITTED: u8 = 0;
+/// Code of an inbox item in raw listings.
+const KIND_ITEM: u8 = 2;
+
+/// A job on its way into the store.
+pub(crate) struct Submitting {
+    pub(crate) run: RunId,
+    pub(crate) session: String,
+    ticket: Ticket,
+}
+
+/// A job that is durable.
+pub(crate) struct Accepted {
+    pub(crate) run: RunId,
+    pub(crate) session: String,
+    /// The key was known: the run was there before.
+    pub(crate) is_known: bool,
+}
+
+impl Submitting {
+    /// Waits for the barrier.
+    pub(crate) async fn accepted(self) -> Result<Accepted, Error> {
+        let Self { run, session, ticket } = self;
+        match ticket.await {
+            Ok(_) => Ok(Accepted { run, session, is_known: false }),
+            Err(store::Error::Duplicate { value }) => {
+                let known = value.as_slice().try_into().map(RunId);
+                let run = known.map_err(|_| Error::NoSuchRun("under this key".to_owned()))?;
+                Ok(Accepted { run, session, is_known: true })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Checks a job and hands its first record to the store.
+pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submitting, Error> {
+    let defaults = &shared.config.defaults;
+    let model = job.model.as_deref().or(defaults.model.as_deref()).ok_or(ModelError::Unnamed)?;
+    let provider = shared.models.resolve(model, &shared.config)?;
+    check(shared, job)?;
+    let at = shared.clock.now();
+    let mut job = job.clone();
+    if job.tools.is_none() {
+        let known = |name: &String| shared.tools.resolve(name).is_some();
+        job.tools = Some(shared.default_tools().into_iter().filter(known).collect());
+    }
+    for prompt in &mut job.prompts {
+        if let model::Message::User(message) = prompt
+            && message.at == model::Millis::default()
+        {
+            message.at = at;
+        }
+    }
+    let wants = shared.wants();
+    let (submission, facts) = job::submission(run, &job, &shared.config, wants, model, provider.identity());
+    let state = RunState::new(&submission, at, shared.owner());
+    let (encoded, changes) = Encoded::all(&state);
+    let meta = Meta::new(&submission, &facts, at);
+    let session = submission.session.clone();
+    let mut puts: Vec<Put> =
+        changes.into_iter().map(|(part, value)| Put { key: keys::part(run, part), value }).collect();
+    puts.retain(|put| put.value.is_some());
+    puts.push(Put { key: keys::meta(run), value: Some(meta.to_bytes()) });
+    puts.push(Put { key: keys::live(at.0, run), value: Some(Vec::new()) });
+    puts.push(Put { key: keys::newest(at.0, run), value: Some(Vec::new()) });
+    let mut requires = Vec::new();
+    if let Some(key) = &job.key {
+        let key = keys::submission(key);
+        requires.push(Require::Absent { key: key.clone() });
+        puts.push(Put { key, value: Some(run.0.to_vec()) });
+    }
+    let ticket = shared.store.commit(Commit {
+        stream: Stream::Run(keys::run_key(run)),
+        expect_seq: 0,
+        epoch: shared.epoch,
+        at_ms: at.0,
+        logic_version: LOGIC_VERSION,
+        kind: RecordKind { code: KIND_SUBMITTED, carries_messages: true, ends_stream: false },
+        payload: Record::Submitted(Box::new(submission)).to_bytes(),
+        puts,
+        state_hash: Hash(encoded.state_hash()),
+        requires,
+        durability: Durability::Durable,
+    });
+    Ok(Submitting { run, session, ticket })
+}
+
+fn check(shared: &Shared, job: &Job) -> Result<(), Error> {
+    if let Some(workspace) = &job.workspace
+        && !workspace.is_dir()
+    {
+        let path = workspace.display();
+        return Err(Error::Job(format!("workspace {path} is not a directory; create it, or name another")));
+    }
+    for name in job.tools.iter().flatten() {
+        if shared.tools.resolve(name).is_none() {
+            let known = shared.tool_names().join(", ");
+            return Err(Error::Job(format!("no tool `{name}`; there are: {known}")));
+        }
+    }
+    Ok(())
+}
+
+/// Puts an item into a run's inbox; answers its position. With a key, the same item is accepted once.
+pub(crate) async fn push(
+    shared: &Arc<Shared>,
+    run: RunId,
+    item: &Item,
+    key: Option<&str>,
+) -> Result<u64, Error> {
+    let (state, _) = load_state(&*shared.store, run)?.ok_or_else(|| Error::NoSuchRun(run.to_string()))?;
+    let stream = Stream::Inbox(keys::run_key(run));
+    let key = key.map(|key| keys::item(run, key));
+    let commit = Commit {
+        stream,
+        expect_seq: 0,
+        epoch: shared.epoch,
+        at_ms: shared.clock.now().0,
+        logic_version: LOGIC_VERSION,
+        kind: RecordKind { code: KIND_ITEM, carries_messages: false, ends_stream: false },
+        payload: item.to_bytes(),
+        puts: key.iter().map(|key| Put { key: key.clone(), value: Some(Vec::new()) }).collect(),
+        state_hash: Hash::default(),
+        requires: key.into_iter().map(|key| Require::Absent { key }).collect(),
+        durability: Durability::Durable,
+    };
+    let taken = state.core.cursors;
+    let consumed = taken.steering.min(taken.follow_up).min(taken.control);
+    let position = match shared.store.push_inbox(commit, consumed).await {
+        Ok(receipt) => receipt.head.seq,
+        // The client repeats what was accepted before: nothing is accepted twice.
+        Err(store::Error::Duplicate { .. }) => u64::MAX,
+        Err(store::Error::Ended { .. }) => return Err(Error::RunEnded(run)),
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(watched) = shared.runs.find(run) {
+        watched.inbox.notify_one();
+    }
+    Ok(position)
+}
+
+/// Refuses a decision that the run cannot use now, with what it waits for.
+pub(crate) fn check_decision(state: &RunState, turn: u32, call: u16, wanted: &str) -> Result<(), Error> {
+    let of = match &state.core.phase {
+        Phase::ExecuteTools { turn, .. } => Some(*turn),
+        Phase::Parked { from, .. } => match &**from {
+            Phase::ExecuteTools { turn, .. } => Some(*turn),
+            _ => None,
+        },
+        _ => None,
+    };
+    let status = state
+        .batch
+        .as_ref()
+        .and_then(|batch| batch.calls.get(usize::from(call)))
+        .filter(|_| of == Some(turn))
+        .map(|call| call.status.name());
+    match status {
+        Some(status) if status == wanted => Ok(()),
+        Some(status) => {
+            let run = state.core.run;
+            let text = format!("call {run}/{turn}.{call} is {status}, not {wanted}; see `sprag show {run}`");
+            Err(Error::Decision(text))
+        }
+        None => {
+            let run = state.core.run;
+            Err(Error::Decision(format!(
+                "run {run} has no call {turn}.{call} in flight; see `sprag show {run}`"
+            )))
+        }
+    }
+}
