@@ -168,10 +168,13 @@ pub(crate) fn sync_dir(disk: &dyn Fs, dir: &Path) -> io::Result<()> {
 
 /// The typed error for a failed `operation` on `path`.
 pub(crate) fn error(operation: &'static str, path: &Path, error: &io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { path: store_dir(path) },
-        io::ErrorKind::ReadOnlyFilesystem => Error::ReadOnly { path: store_dir(path) },
-        _ => Error::Io { operation, path: path.to_owned(), message: error.to_string() },
+    let kind = error.kind();
+    if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        Error::NoSpace { path: store_dir(path) }
+    } else if kind == io::ErrorKind::ReadOnlyFilesystem {
+        Error::ReadOnly { path: store_dir(path) }
+    } else {
+        Error::Io { operation, path: path.to_owned(), message: error.to_string() }
     }
 }
 

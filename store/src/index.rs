@@ -13,7 +13,8 @@
 
 use std::collections::HashMap;
 
-use crate::frame::{self, Cursor, FORMAT, Point, Tag};
+use crate::bytes::Cursor;
+use crate::frame::{self, FORMAT, Point, Tag};
 use crate::{Seq, Stream};
 
 /// Bytes at the end of a sealed file that find the footer: its offset and the magic.

@@ -3,31 +3,31 @@
 //! Owns how a directory is opened and closed. A commit is hashed and encoded in its caller's thread, then queued for
 //! the one writer; reads never wait for the writer, except `load`, which waits for what was queued before it.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use std::{fmt, fs as std_fs, io};
 
 use tokio::sync::oneshot;
 
 use crate::catalog::{Catalog, Wanted};
-use crate::frame::SALT;
 use crate::fs::{Fs, Mode, RealFs, error, sync_dir};
 use crate::heads::{self, StreamHead};
 use crate::keys::run_prefix;
 use crate::limits::WRITER_QUEUE_MAX;
 use crate::link::Submitted;
 use crate::lock::Lock;
+use crate::random::{RANDOM, Salts, boot_id};
 use crate::recover::{repair, survey};
 use crate::replay::replay;
 use crate::state::{Found, State, StateHealth, StateOptions};
 use crate::tail::{Counters, Tail};
 use crate::writer::{Message, Writer};
 use crate::{
-    Commit, Cut, Durability, Epoch, Error, Loaded, Receipt, Record, RunKey, Seq, Store, Stream, Ticket,
+    Commit, Cut, Durability, Epoch, Error, Loaded, Pairs, Receipt, Record, RunKey, Seq, Store, Stream, Ticket,
 };
 
 /// Name of the journal's directory in DIR.
@@ -306,12 +306,7 @@ impl Store for JournalStore {
         self.read(&Wanted { stream, from, limit, only_messages: true })
     }
 
-    fn scan(
-        &self,
-        prefix: &[u8],
-        after: Option<&[u8]>,
-        limit: usize,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Pairs, Error> {
         let after = if prefix.is_empty() {
             Some(after.map_or(heads::LAST, |after| after.max(heads::LAST)))
         } else {
@@ -328,41 +323,4 @@ fn stream_head(state: &State, stream: Stream) -> Result<Option<StreamHead>, Erro
 fn refuse(answer: oneshot::Sender<Result<Receipt, Error>>, error: Error) {
     // A dropped ticket wants no answer.
     let _ = answer.send(Err(error));
-}
-
-/// Where the system's random bytes are read.
-const RANDOM: &str = "/dev/urandom";
-
-/// Salts that cannot be guessed: a keyed hash of a counter, with a new key for each open.
-pub(crate) struct Salts {
-    key: [u8; 32],
-    count: AtomicU64,
-}
-
-impl Salts {
-    fn new() -> io::Result<Self> {
-        let mut key = [0; 32];
-        io::Read::read_exact(&mut std_fs::File::open(RANDOM)?, &mut key)?;
-        Ok(Self { key, count: AtomicU64::new(0) })
-    }
-
-    pub(crate) fn next(&self) -> [u8; SALT] {
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
-        let hash = blake3::keyed_hash(&self.key, &count.to_le_bytes());
-        let mut salt = [0; SALT];
-        salt.copy_from_slice(&hash.as_bytes()[..SALT]);
-        salt
-    }
-}
-
-/// The kernel's name for this boot. Where there is none, zeros, which the state never trusts.
-pub fn boot_id() -> [u8; 16] {
-    let text = std_fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    let mut id = [0; 16];
-    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
-        let pair = str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
-        *byte = pair.unwrap_or(0);
-    }
-    id
 }

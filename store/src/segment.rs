@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use crate::bytes::Cursor;
 use crate::frame::{self, Bad, HEAD_BLOCK, Point, SegmentHead};
 use crate::fs::{Depth, Fs, Handle, Mode, read_up_to, sync_dir, write_all_at};
 use crate::index::{self, Index, TRAILER};
@@ -87,7 +88,7 @@ pub(crate) fn read_block(
     offset: u64,
 ) -> io::Result<Result<Vec<u8>, Bad>> {
     let mut bytes = read_up_to(disk, file, offset, READ_BYTES)?;
-    let len = frame::Cursor(&bytes).u32().map_or(0, |len| len as usize + frame::ENVELOPE);
+    let len = Cursor(&bytes).u32().map_or(0, |len| len as usize + frame::ENVELOPE);
     if len > bytes.len() {
         bytes = read_up_to(disk, file, offset, len.min(frame::BLOCK_MAX))?;
     }
