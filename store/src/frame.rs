@@ -8,7 +8,7 @@
 //! content of a frame  = 'F' · header · flags u8 · payload_len u32 · payload · puts
 //! header  = version u8 · logic_version u16 · stream · seq u64 · epoch u64 · at i64 · kind
 //!           · prev_hash · payload_hash · puts_hash · state_hash                (174 bytes)
-//! payload = salt (16 bytes) · bytes                  absent when redacted
+//! payload = salt (16 bytes) · bytes                  when redacted: as many zeros, so every offset and chain stands
 //! put     = key_len u16 · value_len u32 (all ones: delete) · key · value
 //! point   = segment u64 · offset u64 · position u64 · group u64 · hash · epoch u64
 //! ```

@@ -24,7 +24,9 @@ pub(crate) fn path(dir: &Path, number: u64) -> PathBuf {
 
 /// The number in a segment's file name.
 pub(crate) fn number(name: &str) -> Option<u64> {
-    name.strip_suffix(".seg")?.parse().ok()
+    let number = name.strip_suffix(".seg")?.parse().ok()?;
+    // Only the name that `path` gives.
+    (name == format!("{number:08}.seg")).then_some(number)
 }
 
 /// The name is one under which a segment is being made, or was when its maker died.

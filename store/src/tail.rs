@@ -218,8 +218,11 @@ impl Tail {
         if self.written.segment == open.number {
             self.catalog.give_up(if is_used { self.acked.offset } else { 0 });
         }
-        if !is_used {
-            // It holds nothing that counts. Should it stay or come back, the next segment does not continue from it.
+        // So that a kill finds nothing of what was refused, and the space is free. Should either fail or be undone by a
+        // power cut, the next segment still does not continue from there.
+        if is_used {
+            let _ = self.disk.set_len(&open.file, self.acked.offset);
+        } else {
             self.next_size = open.size;
             let _ = self.disk.remove(&open.file.path);
         }

@@ -169,7 +169,6 @@ impl Writer {
     /// Writes the commits as one group, and once more if its segment had to be given up.
     fn commit(&mut self, submitted: Vec<Submitted>) {
         if let Err((error, waiting)) = self.write_group(submitted) {
-            tracing::warn!(%error, "a group could not be made durable");
             let Err((error, waiting)) =
                 self.take_back(error, waiting).and_then(|again| self.write_group(again))
             else {
@@ -252,6 +251,9 @@ impl Writer {
     /// segment was open: another try would meet the same.
     fn take_back(&mut self, error: Error, mut waiting: Vec<Submitted>) -> Result<Vec<Submitted>, Failed> {
         let had_segment = self.tail.give_up();
+        if had_segment {
+            tracing::warn!(%error, void = self.unsynced.len(), "a segment was given up");
+        }
         self.draft.clear();
         if let Some(state) = self.shared.state.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
             state.void(self.tail.acked().position);
@@ -285,7 +287,6 @@ impl Writer {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "ordered commits are void");
                 // Nobody waits for them; the next commit of each run meets the error.
                 let _ = self.take_back(error, Vec::new());
             }
