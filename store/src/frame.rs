@@ -8,13 +8,13 @@
 //! content of a frame  = 'F' · header · flags u8 · payload_len u32 · payload · puts
 //! header  = version u8 · logic_version u16 · stream · seq u64 · epoch u64 · at i64 · kind
 //!           · prev_hash · payload_hash · puts_hash · state_hash                (174 bytes)
-//! payload = salt (16 bytes) · bytes                  when redacted: as many zeros, so every offset and chain stands
+//! payload = salt (16 bytes) · bytes                  redacted: as many zeros, so offsets and chains stand
 //! put     = key_len u16 · value_len u32 (all ones: delete) · key · value
 //! point   = segment u64 · offset u64 · position u64 · group u64 · hash · epoch u64
 //! ```
 //!
-//! The fourth kind, the footer, is an index and lives in `index`. All numbers are little endian. The version is the
-//! second byte of every content. Must never touch the disk.
+//! The fourth kind, the footer, is an index and lives in `index`. All numbers are little endian. The version
+//! is the second byte of every content. Must never touch the disk.
 
 use crate::bytes::{Cursor, is_zero};
 use crate::{Epoch, Hash, Head, Put, Record, RecordKind, RunKey, Seq, Stream};
@@ -29,7 +29,8 @@ pub(crate) const HEADER: usize = 174;
 pub(crate) const FRAME_FIXED: usize = ENVELOPE + 1 + HEADER + 1 + 4;
 /// Bytes of the salt before a payload.
 pub(crate) const SALT: usize = 16;
-/// No block is larger: a frame at its limit, or the footer of the largest segment full of the smallest frames.
+/// No block is larger: a frame at its limit, or the footer of the largest segment full of the smallest
+/// frames.
 pub(crate) const BLOCK_MAX: usize = crate::limits::FRAME_BYTES_MAX + ENVELOPE;
 /// Bytes of a group's header block.
 pub(crate) const GROUP_BLOCK: usize = ENVELOPE + 88;
@@ -194,7 +195,8 @@ pub(crate) fn close(buffer: &mut [u8], at: usize, end: usize, segment: u64, offs
     crc.copy_from_slice(&checksum(segment, offset, content).to_le_bytes());
 }
 
-/// The content of the block at `offset`, whole and of a format that we read. `bytes` is the segment from its start.
+/// The content of the block at `offset`, whole and of a format that we read. `bytes` is the segment from its
+/// start.
 pub(crate) fn block(bytes: &[u8], segment: u64, offset: usize) -> Result<&[u8], Bad> {
     block_alone(bytes.get(offset..).unwrap_or_default(), segment, offset as u64)
 }
@@ -320,8 +322,8 @@ impl GroupHash {
     }
 }
 
-/// Appends a frame without closing it: its envelope is filled when the place in the segment is known. Returns the
-/// record's hash.
+/// Appends a frame without closing it: its envelope is filled when the place in the segment is known. Returns
+/// the record's hash.
 pub(crate) fn put_frame(
     buffer: &mut Vec<u8>,
     header: &Header,

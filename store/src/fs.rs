@@ -1,5 +1,5 @@
-//! The only door to the disk for the journal: eight operations, so that a test can count them, cut the power before
-//! or after each, and make any of them fail.
+//! The only door to the disk for the journal: eight operations, so that a test can count them, cut the power
+//! before or after each, and make any of them fail.
 //!
 //! Must never hold policy: no retries, no formats, no paths of its own.
 
@@ -42,7 +42,8 @@ pub enum Depth {
     All,
 }
 
-/// The operations that the journal needs. None may be retried inside: the journal decides what a failure means.
+/// The operations that the journal needs. None may be retried inside: the journal decides what a failure
+/// means.
 pub trait Fs: Send + Sync {
     /// Opens `path`.
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Handle>;

@@ -1,7 +1,8 @@
 //! The store: an append-only journal that is the truth, and the committed state (in sled) that it implies.
 //!
-//! Owns framing, chaining, durability, fencing and the committed key/value state. It must never know what a run
-//! means: it compares heads, checks preconditions and writes bytes. No agent semantics, no clock, no runtime.
+//! Owns framing, chaining, durability, fencing and the committed key/value state. It must never know what a
+//! run means: it compares heads, checks preconditions and writes bytes. No agent semantics, no clock, no
+//! runtime.
 //!
 //! A commit is one frame, whatever it touches, and carries the exact puts that it causes.
 

@@ -31,7 +31,8 @@ impl Salts {
     }
 }
 
-/// The kernel's name for this boot. Where it tells none, a random one: equal to no other, so nothing is trusted.
+/// The kernel's name for this boot. Where it tells none, a random one: equal to no other, so nothing is
+/// trusted.
 pub fn boot_id() -> [u8; 16] {
     let text = read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     parse(&text).or_else(|| random().ok()).unwrap_or_default()

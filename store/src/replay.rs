@@ -1,7 +1,8 @@
 //! Brings the state up to the journal: what the puts of every frame that it has not applied add up to.
 //!
-//! Uses what the frames say and nothing else: no code of the engine, no version of its logic. Frames are folded in
-//! memory as far as the named limits go, so that the state takes the last of many values of a key, not each of them.
+//! Uses what the frames say and nothing else: no code of the engine, no version of its logic. Frames are
+//! folded in memory as far as the named limits go, so that the state takes the last of many values of a key,
+//! not each of them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -85,8 +86,8 @@ impl Fold<'_> {
         self.bytes >= REPLAY_BYTES_MAX || self.puts.len() + self.heads.len() >= REPLAY_PUTS_MAX
     }
 
-    /// Gives the state everything folded, as if the last frame before `end` had put it: it is applied whole or not
-    /// at all.
+    /// Gives the state everything folded, as if the last frame before `end` had put it: it is applied whole
+    /// or not at all.
     fn hand_over(&mut self, end: u64) {
         let heads = self.heads.drain().map(|(stream, head)| head.to_put(stream));
         let mut puts: Vec<Put> = heads.collect();

@@ -1,7 +1,7 @@
 //! Segment files: their names, how one is made, sealed and opened.
 //!
-//! A segment is made beside (temporary name, zeros, sync, rename, sync of the directory), so a name ending in `.seg`
-//! is a file with all its space. Owns no position: callers say where a segment ends.
+//! A segment is made beside (temporary name, zeros, sync, rename, sync of the directory), so a name ending in
+//! `.seg` is a file with all its space. Owns no position: callers say where a segment ends.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,8 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
     name.strip_suffix(".tmp").is_some_and(|stem| stem.parse::<u64>().is_ok())
 }
 
-/// Makes segment `number` with `size` bytes of zeros. Once it returns, the name and the space survive power loss.
+/// Makes segment `number` with `size` bytes of zeros. Once it returns, the name and the space survive power
+/// loss.
 pub(crate) fn make(disk: &dyn Fs, dir: &Path, number: u64, size: u64) -> io::Result<Handle> {
     let beside = dir.join(format!("{number:08}.tmp"));
     let file = disk.open(&beside, Mode::Create)?;
@@ -148,8 +149,8 @@ impl Preparer {
         }
     }
 
-    /// Space for a further segment is there, as far as known: it is ready, or being made after none has failed.
-    /// After a failure this tries again, so it turns true by itself when space is back.
+    /// Space for a further segment is there, as far as known: it is ready, or being made after none has
+    /// failed. After a failure this tries again, so it turns true by itself when space is back.
     pub(crate) fn has_spare(&mut self, number: u64, size: u64) -> bool {
         if matches!(&self.next, Next::Making(thread) if thread.is_finished()) {
             let made = self.finish();

@@ -1,10 +1,10 @@
-//! The one thread that writes the journal: it takes what waits, links it, writes it as one group with at most one
-//! barrier, and answers.
+//! The one thread that writes the journal: it takes what waits, links it, writes it as one group with at most
+//! one barrier, and answers.
 //!
-//! Owns the order of commits. A group's steps, in the only order they may have: room, link, write, barrier, answer.
-//! If writing or the barrier fails, the segment is given up, everything since the last barrier is taken back, and the
-//! commits whose submitters still wait are linked again into the next segment, once. Ordered commits were answered
-//! before their barrier: they are void, and so is what builds on them.
+//! Owns the order of commits. A group's steps, in the only order they may have: room, link, write, barrier,
+//! answer. If writing or the barrier fails, the segment is given up, everything since the last barrier is
+//! taken back, and the commits whose submitters still wait are linked again into the next segment, once.
+//! Ordered commits were answered before their barrier: they are void, and so is what builds on them.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, PoisonError};
@@ -247,8 +247,8 @@ impl Writer {
         linked
     }
 
-    /// Gives the segment up and takes back what is not durable. Answers the commits to link again; fails if no
-    /// segment was open: another try would meet the same.
+    /// Gives the segment up and takes back what is not durable. Answers the commits to link again; fails if
+    /// no segment was open: another try would meet the same.
     fn take_back(&mut self, error: Error, mut waiting: Vec<Submitted>) -> Result<Vec<Submitted>, Failed> {
         let had_segment = self.tail.give_up();
         if had_segment {

@@ -21,7 +21,8 @@ fn flip(path: &Path, offset: u64, bit: u8) {
     file.write_all_at(&[byte[0] ^ 1 << bit], offset).unwrap();
 }
 
-/// A killed store with three durable commits and an ordered one; answers where the last group begins and ends.
+/// A killed store with three durable commits and an ordered one; answers where the last group begins and
+/// ends.
 fn killed(dir: &Path) -> (u64, u64) {
     let store = open(dir);
     let epoch = store.claim().unwrap();
