@@ -15,7 +15,7 @@ use crate::state::{Abort, AbortCause, Call, CallStatus, Ending, Judge, Plan};
 impl Mover<'_> {
     pub(super) fn execute(&mut self, turn: u32, stage: BatchStage, fact: &Fact) -> bool {
         let is_legal = match fact {
-            Fact::Polled => self.batch_polled(turn, stage),
+            Fact::Polled => return self.batch_polled(turn, stage),
             Fact::HookReturned { hook, answer } => self.call_hook(*hook, answer),
             Fact::ToolReturned { call, result, .. } => self.returned(*call, result),
             Fact::ToolUnknown { call, policy } => self.unknown(*call, *policy),
@@ -36,7 +36,6 @@ impl Mover<'_> {
                 LEGAL
             }
             Fact::Resumed { epoch, boot_id } => {
-                self.note_reboot(*boot_id);
                 self.note_owner(*epoch, *boot_id);
                 return LEGAL;
             }
@@ -63,7 +62,7 @@ impl Mover<'_> {
             | Fact::CompactFailed { .. }
             | Fact::Released { .. } => ILLEGAL,
         };
-        if is_legal && fact != &Fact::Polled {
+        if is_legal {
             self.pump(turn);
         }
         is_legal
@@ -182,7 +181,7 @@ impl Mover<'_> {
         LEGAL
     }
 
-    fn approval(&mut self, index: u16, decision: &Approval) -> bool {
+    pub(super) fn approval(&mut self, index: u16, decision: &Approval) -> bool {
         if !self.has_status(index, CallStatus::AwaitingApproval) {
             return ILLEGAL;
         }
@@ -206,7 +205,7 @@ impl Mover<'_> {
         LEGAL
     }
 
-    fn resolved(&mut self, index: u16, resolution: Resolution, reason: &Label) -> bool {
+    pub(super) fn resolved(&mut self, index: u16, resolution: Resolution, reason: &Label) -> bool {
         if !self.has_status(index, CallStatus::Unknown) {
             return ILLEGAL;
         }
@@ -235,36 +234,41 @@ impl Mover<'_> {
     fn call_hook(&mut self, hook: HookCall, answer: &HookAnswer) -> bool {
         let Some(index) = hook.call else { return ILLEGAL };
         let Some(status) = self.call(index).map(|call| call.status) else { return ILLEGAL };
-        match (hook.hook, status) {
-            (Hook::BeforeToolCall, CallStatus::Planned(Plan::Asking)) => self.before_call(index, answer),
-            (Hook::AfterToolCall, CallStatus::Judged { hook: Judge::AfterToolCall, then }) => {
-                self.take_judgement(index, answer, false) && {
-                    self.judge_outcome(index, then);
-                    LEGAL
-                }
-            }
-            (Hook::AfterToolOutcome, CallStatus::Judged { hook: Judge::AfterToolOutcome, then }) => {
-                self.take_judgement(index, answer, true) && {
-                    self.end_call(index, then);
-                    LEGAL
-                }
-            }
-            _ => ILLEGAL,
+        match status {
+            CallStatus::Planned(Plan::Asking) => self.before_call(index, answer),
+            CallStatus::Judged { hook, then } => self.judged(index, hook, then, answer),
+            CallStatus::Planned(Plan::Waiting | Plan::Ready | Plan::Refused)
+            | CallStatus::AwaitingApproval
+            | CallStatus::Started
+            | CallStatus::Unknown
+            | CallStatus::Ended(_) => ILLEGAL,
         }
     }
 
+    fn judged(&mut self, index: u16, judge: Judge, then: Ending, answer: &HookAnswer) -> bool {
+        if !self.take_judgement(index, judge, answer) {
+            return ILLEGAL;
+        }
+        match judge {
+            Judge::AfterToolCall => self.judge_outcome(index, then),
+            Judge::AfterToolOutcome => self.end_call(index, then),
+        }
+        LEGAL
+    }
+
     /// The result as the hook left it. A hook that fails turns it into its error.
-    fn take_judgement(&mut self, index: u16, answer: &HookAnswer, keeps_terminate: bool) -> bool {
+    fn take_judgement(&mut self, index: u16, judge: Judge, answer: &HookAnswer) -> bool {
         let Some(call) = self.call_mut(index) else { return ILLEGAL };
         match answer {
             HookAnswer::Proceed => {}
             HookAnswer::Result(result) => {
                 call.marks.set_terminates(result.terminates);
-                call.marks.set_network(result.is_network);
+                call.marks.set_network(result.is_network && call.marks.is_started());
             }
             HookAnswer::Failed(text) => {
-                if !keeps_terminate {
-                    call.marks.set_terminates(false);
+                match judge {
+                    Judge::AfterToolCall => call.marks.set_terminates(false),
+                    Judge::AfterToolOutcome => {}
                 }
                 let result = ToolResult {
                     terminates: call.marks.terminates(),
@@ -307,18 +311,6 @@ impl Mover<'_> {
             | HookAnswer::Revise(_) => return ILLEGAL,
         }
         LEGAL
-    }
-
-    /// Calls that were started before a reboot: the absence of a mark proves nothing about them.
-    fn note_reboot(&mut self, boot_id: [u8; 16]) {
-        if self.state.core.owner.boot_id == boot_id {
-            return;
-        }
-        for call in self.state.batch.iter_mut().flat_map(|batch| &mut batch.calls) {
-            if call.status == CallStatus::Started {
-                call.marks.set_other_boot(true);
-            }
-        }
     }
 }
 
