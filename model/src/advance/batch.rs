@@ -114,6 +114,7 @@ impl Mover<'_> {
         if let Some(call) = self.call_mut(index) {
             call.marks.set_terminates(result.terminates);
             call.marks.set_network(result.is_network);
+            call.marks.set_invalid(false);
         }
         self.results.push((u32::from(index), result));
         self.judge_outcome(index, then);
