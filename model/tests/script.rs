@@ -3,6 +3,8 @@
 //! `> one; two` shows what follows from the last. `## name` starts a run, `: words` says how it was submitted, `? part` shows a part of the state. Everything else is
 //! written by the test: run it with `BLESS=1` and review the difference.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod support;
 
 use model::RunState;

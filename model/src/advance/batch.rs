@@ -8,7 +8,7 @@ use crate::guard::loops::{self, OutcomeFacts};
 use crate::ids::Label;
 use crate::input::{Approval, Fact, Hook, HookAnswer, HookCall, OnUnknown, Resolution};
 use crate::message::ToolResult;
-use crate::phase::{BatchStage, ParkReason};
+use crate::phase::BatchStage;
 use crate::record::Mark;
 use crate::state::{Abort, AbortCause, Call, CallStatus, Ending, Judge, Plan};
 
@@ -21,11 +21,17 @@ impl Mover<'_> {
             Fact::ToolUnknown { call, policy } => self.unknown(*call, *policy),
             Fact::ApprovalGiven { position, turn: of, call, decision } => {
                 self.take_control(Some(*position));
-                *of == turn && self.approval(*call, decision)
+                if *of == turn {
+                    self.approval(*call, decision);
+                }
+                LEGAL
             }
             Fact::Resolved { position, turn: of, call, resolution, reason } => {
                 self.take_control(Some(*position));
-                *of == turn && self.resolved(*call, *resolution, reason)
+                if *of == turn {
+                    self.resolved(*call, *resolution, reason);
+                }
+                LEGAL
             }
             Fact::CancelRequested { position, reason, is_handoff } => {
                 self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
@@ -41,11 +47,15 @@ impl Mover<'_> {
             }
             Fact::Stopped => return LEGAL,
             Fact::Missing { what } => {
-                self.park(ParkReason::Missing(what.clone()));
+                self.miss(what);
                 return LEGAL;
             }
             Fact::Extended { position, by } => {
                 self.extend(*position, *by);
+                return LEGAL;
+            }
+            Fact::Released { position } => {
+                self.take_stale(*position);
                 return LEGAL;
             }
             Fact::Admitted(_)
@@ -59,8 +69,7 @@ impl Mover<'_> {
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }
-            | Fact::CompactFailed { .. }
-            | Fact::Released { .. } => ILLEGAL,
+            | Fact::CompactFailed { .. } => ILLEGAL,
         };
         if is_legal {
             self.pump(turn);
@@ -182,9 +191,10 @@ impl Mover<'_> {
         LEGAL
     }
 
+    /// Carries a person's decision out; false if the call does not wait for one.
     pub(super) fn approval(&mut self, index: u16, decision: &Approval) -> bool {
         if !self.has_status(index, CallStatus::AwaitingApproval) {
-            return ILLEGAL;
+            return false;
         }
         match decision {
             Approval::Approve => {
@@ -203,12 +213,13 @@ impl Mover<'_> {
                 self.conclude(index, ToolResult::error(text), Ending::Blocked);
             }
         }
-        LEGAL
+        true
     }
 
+    /// Carries a person's decision out; false if the call does not wait for one.
     pub(super) fn resolved(&mut self, index: u16, resolution: Resolution, reason: &Label) -> bool {
         if !self.has_status(index, CallStatus::Unknown) {
-            return ILLEGAL;
+            return false;
         }
         self.state.core.crashes.unknown_calls = 0;
         let text = |what: &str| {
@@ -229,7 +240,7 @@ impl Mover<'_> {
                 }
             }
         }
-        LEGAL
+        true
     }
 
     fn call_hook(&mut self, hook: HookCall, answer: &HookAnswer) -> bool {

@@ -6,7 +6,7 @@ use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
 use crate::ids::Label;
 use crate::input::Fact;
 use crate::message::StopReason;
-use crate::phase::{CompactStage, Outcome, ParkReason, Phase, StreamStage};
+use crate::phase::{CompactStage, Outcome, Phase, StreamStage};
 
 /// Outcomes that are watched after a compaction.
 const POST_COMPACTION_WINDOW: u8 = 3;
@@ -35,8 +35,12 @@ impl Mover<'_> {
                 self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready });
             }
             Fact::Stopped => self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready }),
-            Fact::Missing { what } => self.park(ParkReason::Missing(what.clone())),
+            Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::ApprovalGiven { position, .. } | Fact::Resolved { position, .. } => {
+                self.take_stale(Some(*position))
+            }
+            Fact::Released { position } => self.take_stale(*position),
             Fact::Admitted(_)
             | Fact::Polled
             | Fact::Drained { .. }
@@ -49,11 +53,8 @@ impl Mover<'_> {
             | Fact::HookReturned { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
-            | Fact::ApprovalGiven { .. }
-            | Fact::Resolved { .. }
             | Fact::TimerFired
-            | Fact::CompactionPlanned { .. }
-            | Fact::Released { .. } => return ILLEGAL,
+            | Fact::CompactionPlanned { .. } => return ILLEGAL,
         }
         LEGAL
     }

@@ -8,7 +8,7 @@ use crate::ids::JsonText;
 use crate::input::{CallPlan, CallVerdict, Fact, Hook, HookAnswer, Intervention};
 use crate::limits::CALLS_MAX;
 use crate::message::ToolResult;
-use crate::phase::{DispatchStage, ParkReason, Phase};
+use crate::phase::{DispatchStage, Phase};
 use crate::state::{Batch, BatchMode, Call, CallMarks, CallStatus, Plan};
 
 impl Mover<'_> {
@@ -27,8 +27,12 @@ impl Mover<'_> {
             Fact::DeadlinePassed => self.note_deadline(),
             Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
             Fact::Stopped => {}
-            Fact::Missing { what } => self.park(ParkReason::Missing(what.clone())),
+            Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::ApprovalGiven { position, .. } | Fact::Resolved { position, .. } => {
+                self.take_stale(Some(*position))
+            }
+            Fact::Released { position } => self.take_stale(*position),
             Fact::Admitted(_)
             | Fact::Polled
             | Fact::Drained { .. }
@@ -40,13 +44,10 @@ impl Mover<'_> {
             | Fact::BatchAdmitted { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
-            | Fact::ApprovalGiven { .. }
-            | Fact::Resolved { .. }
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }
-            | Fact::CompactFailed { .. }
-            | Fact::Released { .. } => return ILLEGAL,
+            | Fact::CompactFailed { .. } => return ILLEGAL,
         }
         LEGAL
     }

@@ -5,7 +5,7 @@
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover, TurnEnd};
 use crate::input::{DrainedItem, Fact, HookAnswer};
-use crate::phase::{Inject, ParkReason, Phase};
+use crate::phase::{Inject, Phase};
 use crate::record::{Content, Mark};
 
 impl Mover<'_> {
@@ -21,8 +21,12 @@ impl Mover<'_> {
             Fact::DeadlinePassed => self.note_deadline(),
             Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
             Fact::Stopped => {}
-            Fact::Missing { what } => self.park(ParkReason::Missing(what.clone())),
+            Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::ApprovalGiven { position, .. } | Fact::Resolved { position, .. } => {
+                self.take_stale(Some(*position))
+            }
+            Fact::Released { position } => self.take_stale(*position),
             Fact::Admitted(_)
             | Fact::RequestPrepared(_)
             | Fact::StreamOpened
@@ -32,13 +36,10 @@ impl Mover<'_> {
             | Fact::BatchAdmitted { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
-            | Fact::ApprovalGiven { .. }
-            | Fact::Resolved { .. }
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }
-            | Fact::CompactFailed { .. }
-            | Fact::Released { .. } => return ILLEGAL,
+            | Fact::CompactFailed { .. } => return ILLEGAL,
         }
         LEGAL
     }

@@ -183,6 +183,13 @@ impl<'a> Mover<'a> {
         self.enter(Phase::Parked { reason, from });
     }
 
+    /// Something that the run needs is not there. A run that is ending waits for nobody.
+    fn miss(&mut self, what: &Label) {
+        if !self.is_aborting() {
+            self.park(ParkReason::Missing(what.clone()));
+        }
+    }
+
     /// Returns to the phase that was parked.
     fn unpark(&mut self, from: &Phase) {
         let deadline = &mut self.state.core.deadline;
@@ -215,6 +222,11 @@ impl<'a> Mover<'a> {
             let cursor = &mut self.state.core.cursors.control;
             *cursor = (*cursor).max(position.saturating_add(1));
         }
+    }
+
+    /// A decision that came too late: its place in the inbox is passed, so that it is not read again, and nothing changes.
+    fn take_stale(&mut self, position: Option<u64>) {
+        self.take_control(position);
     }
 
     /// Notes the new owner of the run. After a reboot the absence of a mark proves nothing about a started call.

@@ -11,12 +11,11 @@ impl Mover<'_> {
         match fact {
             Fact::ApprovalGiven { position, turn, call, decision } => {
                 self.take_control(Some(*position));
-                return self.decide_call(reason, from, *turn, |mover| mover.approval(*call, decision));
+                self.decide_call(reason, from, *turn, |mover| mover.approval(*call, decision));
             }
             Fact::Resolved { position, turn, call, resolution, reason: why } => {
                 self.take_control(Some(*position));
-                return self
-                    .decide_call(reason, from, *turn, |mover| mover.resolved(*call, *resolution, why));
+                self.decide_call(reason, from, *turn, |mover| mover.resolved(*call, *resolution, why));
             }
             Fact::CancelRequested { position, reason, is_handoff } => {
                 self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
@@ -70,17 +69,18 @@ impl Mover<'_> {
         LEGAL
     }
 
-    /// A decision on a call of the parked batch. It moves the batch only if the run waits for nothing else.
+    /// A decision on a call of the parked batch. It moves the batch only if the run waits for nothing else; one that
+    /// came too late changes nothing.
     fn decide_call(
         &mut self,
         reason: &ParkReason,
         from: &Phase,
         of_turn: u32,
         decide: impl FnOnce(&mut Self) -> bool,
-    ) -> bool {
-        let Phase::ExecuteTools { turn, .. } = from else { return ILLEGAL };
+    ) {
+        let Phase::ExecuteTools { turn, .. } = from else { return };
         if *turn != of_turn || !decide(self) {
-            return ILLEGAL;
+            return;
         }
         match reason {
             ParkReason::Approval | ParkReason::UnknownOutcome => {
@@ -89,7 +89,6 @@ impl Mover<'_> {
             }
             ParkReason::Quarantine | ParkReason::Budget(_) | ParkReason::Missing(_) => {}
         }
-        LEGAL
     }
 
     /// Moves a batch that decisions may have changed while it was parked; any other phase goes on by its effects.

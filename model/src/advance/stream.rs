@@ -41,11 +41,13 @@ impl Mover<'_> {
             Fact::Stopped => self.lose_call(turn, attempt, is_called),
             Fact::Missing { what } => {
                 self.lose_call(turn, attempt, is_called);
-                if !self.is_aborting() {
-                    self.park(ParkReason::Missing(what.clone()));
-                }
+                self.miss(what);
             }
             Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::ApprovalGiven { position, .. } | Fact::Resolved { position, .. } => {
+                self.take_stale(Some(*position))
+            }
+            Fact::Released { position } => self.take_stale(*position),
             Fact::Admitted(_)
             | Fact::Polled
             | Fact::Drained { .. }
@@ -58,13 +60,10 @@ impl Mover<'_> {
             | Fact::HookReturned { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
-            | Fact::ApprovalGiven { .. }
-            | Fact::Resolved { .. }
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }
-            | Fact::CompactFailed { .. }
-            | Fact::Released { .. } => return ILLEGAL,
+            | Fact::CompactFailed { .. } => return ILLEGAL,
         }
         LEGAL
     }
