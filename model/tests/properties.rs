@@ -134,8 +134,12 @@ impl Drive {
     fn called(&mut self, choices: &mut Choices<'_>) -> String {
         match choices.next(24) {
             0 => choices.pick(&["answered text", "answered length 2"]).to_owned(),
-            1 => choices.pick(&["answered error", "answered aborted", "failed auth", "answered text"]).to_owned(),
-            2..4 => choices.pick(&["failed connection", "failed context_overflow", "failed empty"]).to_owned(),
+            1 => choices
+                .pick(&["answered error", "answered aborted", "failed auth", "answered text"])
+                .to_owned(),
+            2..4 => {
+                choices.pick(&["failed connection", "failed context_overflow", "failed empty"]).to_owned()
+            }
             4..6 => choices.pick(&["lost", "lost 3", "failed idle text"]).to_owned(),
             6..9 => "opened".to_owned(),
             9..11 => "answered repeated 3".to_owned(),
