@@ -3,6 +3,23 @@
 //! Owns the seam between the loop and a tool. A tool must never decide whether it may run again after a crash: its
 //! declared recovery class does.
 
+mod blocking;
+pub mod builtin;
+mod coerce;
+mod diff;
+mod durable;
+mod edit;
+mod find;
+mod grep;
+mod ls;
+pub mod output;
+mod read;
+pub mod registry;
+pub mod validate;
+mod walk;
+pub mod workspace;
+mod write;
+
 use std::path::PathBuf;
 
 use async_trait::async_trait;
