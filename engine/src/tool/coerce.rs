@@ -5,8 +5,9 @@
 
 use serde_json::{Map, Number, Value};
 
-/// The most bytes of text that are read as JSON where an array or object is declared.
-pub(super) const JSON_BYTES_MAX: usize = 65_536;
+/// The most characters of text, counted in UTF-16 as the reference does, that are read as JSON where an array or object
+/// is declared.
+const JSON_CHARS_MAX: usize = 65_536;
 
 /// The largest integer that every double holds exactly together with its neighbours, 2^53 - 1.
 const SAFE_INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
@@ -160,10 +161,8 @@ fn number_text(given: &Number) -> String {
 }
 
 fn parsed(text: &str) -> Option<Value> {
-    if text.len() > JSON_BYTES_MAX {
-        return None;
-    }
-    serde_json::from_str(text).ok()
+    let is_short = text.encode_utf16().nth(JSON_CHARS_MAX).is_none();
+    is_short.then(|| serde_json::from_str(text).ok())?
 }
 
 fn declared(schema: &Map<String, Value>) -> Vec<&str> {
@@ -267,8 +266,11 @@ mod tests {
     #[test]
     fn text_is_read_as_json_up_to_a_bound() {
         let text = |length: usize| format!("[{}]", " ".repeat(length - 2));
-        assert_eq!(of_type("array".into(), json!(text(JSON_BYTES_MAX))), Some(json!([])));
-        assert_eq!(of_type("array".into(), json!(text(JSON_BYTES_MAX + 1))), None);
+        assert_eq!(of_type("array".into(), json!(text(JSON_CHARS_MAX))), Some(json!([])));
+        assert_eq!(of_type("array".into(), json!(text(JSON_CHARS_MAX + 1))), None);
+        let wide = |length: usize| format!("[\"{}\"]", "é".repeat(length - 4));
+        assert!(of_type("array".into(), json!(wide(JSON_CHARS_MAX))).is_some());
+        assert!(of_type("array".into(), json!(wide(JSON_CHARS_MAX + 1))).is_none());
         let deep = "[".repeat(30_000) + &"]".repeat(30_000);
         assert_eq!(of_type("array".into(), json!(deep)), None);
     }

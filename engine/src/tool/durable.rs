@@ -161,7 +161,7 @@ pub(super) async fn probe(call: &CallContext) -> Probe {
     tokio::task::spawn_blocking(move || probe_through(&Disk, &site)).await.unwrap_or(Probe::Unknown)
 }
 
-fn probe_through(door: &impl Door, site: &Site) -> Probe {
+pub(super) fn probe_through(door: &impl Door, site: &Site) -> Probe {
     let Some(scratch) = &site.scratch else { return Probe::Unknown };
     let intent = match read_intent(&scratch.join(INTENT_NAME)) {
         Ok(intent) if intent.version == INTENT_VERSION => intent,

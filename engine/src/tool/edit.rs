@@ -15,7 +15,7 @@ use super::blocking::{arguments, blocking};
 use super::diff::{Splice, diff, spliced};
 use super::durable::{self, Change, Disk, Door, Site, Snapshot};
 use super::output::cut;
-use super::workspace::{Workspace, shown};
+use super::workspace::{Target, Workspace, shown};
 use super::{CallContext, Execution, Preparation, Probe, Tool, ToolSpec};
 
 /// The largest file that is edited.
@@ -115,6 +115,11 @@ pub(super) fn edit(door: &impl Door, call: &CallContext) -> Result<ToolResult, S
     let args: Args = arguments(call)?;
     let place = Workspace::open(&call.workspace)?.locate(&args.path)?;
     let path = shown(place.path());
+    match place.target() {
+        Target::Directory => return Err(format!("`{path}` is a directory; name a file")),
+        Target::Missing(_) => return Err(format!("`{path}` does not exist; use write to make it")),
+        Target::Entry(_) => {}
+    }
     let cannot = |error: std::io::Error| format!("cannot edit `{path}`: {error}");
     let file = place.open_file().map_err(cannot)?;
     let length = file.metadata().map_err(cannot)?.len();

@@ -194,7 +194,7 @@ impl<'a> Search<'a> {
     fn text(&mut self, text: &str, name: &str) -> Go {
         let mut before: VecDeque<(usize, &str)> = VecDeque::new();
         let mut after = 0;
-        let mut last_shown = 0;
+        let mut last_shown = None;
         for (number, line) in (1..).zip(text.lines()) {
             if self.pattern.is_match(line) {
                 if self.matches >= self.limit || self.bytes > self.call.output_bytes_max {
@@ -202,7 +202,8 @@ impl<'a> Search<'a> {
                     return Go::Stop;
                 }
                 let first = before.front().map_or(number, |(number, _)| *number);
-                if self.context > 0 && !self.lines.is_empty() && first != last_shown + 1 {
+                let is_apart = last_shown.is_none_or(|last| first > last + 1);
+                if self.context > 0 && !self.lines.is_empty() && is_apart {
                     self.show("--".to_owned());
                 }
                 for (number, line) in before.drain(..) {
@@ -210,11 +211,11 @@ impl<'a> Search<'a> {
                 }
                 self.show(format!("{name}:{number}: {}", shortened(line)));
                 self.matches += 1;
-                last_shown = number;
+                last_shown = Some(number);
                 after = self.context;
             } else if after > 0 {
                 self.show(format!("{name}-{number}- {}", shortened(line)));
-                last_shown = number;
+                last_shown = Some(number);
                 after -= 1;
             } else if self.context > 0 {
                 if before.len() == self.context {

@@ -102,11 +102,11 @@ fn names(call: &CallContext, place: &Place) -> Result<io::Result<Vec<(OsString, 
         if [b".".as_slice(), b".."].contains(&name.as_bytes()) {
             continue;
         }
-        let kind = match entry.file_type() {
-            FileType::Unknown => statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW)
-                .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
-            known => known,
-        };
+        let mut kind = entry.file_type();
+        if kind == FileType::Unknown {
+            let stat = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW);
+            kind = stat.map_or(kind, |stat| FileType::from_raw_mode(stat.st_mode));
+        }
         let mark = if kind == FileType::Directory {
             "/"
         } else if kind == FileType::Symlink {

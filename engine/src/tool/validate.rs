@@ -9,6 +9,9 @@ use serde_json::Value;
 
 use super::coerce::coerced;
 
+/// The most problems that one refusal names.
+const PROBLEMS_MAX: usize = 100;
+
 /// A compiled schema.
 #[derive(Debug)]
 pub struct Validator {
@@ -31,7 +34,8 @@ impl Validator {
     pub fn check(&self, tool: &str, args: &Value) -> Result<Value, String> {
         let is_member = |at: &str, value: &Value| self.parts.get(at).is_some_and(|part| part.is_valid(value));
         let value = coerced(&self.schema, args.clone(), &is_member);
-        let problems: Vec<String> = self.whole.iter_errors(&value).map(|error| problem(&error)).collect();
+        let problems = self.whole.iter_errors(&value).take(PROBLEMS_MAX);
+        let problems: Vec<String> = problems.map(|error| problem(&error)).collect();
         if problems.is_empty() {
             return Ok(value);
         }

@@ -73,7 +73,7 @@ fn entries(from: &Path, target: &Path) -> ignore::Walk {
         .sort_by_file_name(|a, b| a.cmp(b))
         .filter_entry(move |entry| {
             let is_on_the_way = entry.path().starts_with(&target) || target.starts_with(entry.path());
-            is_on_the_way && entry.file_name() != ".git"
+            is_on_the_way && (entry.depth() == 0 || entry.file_name() != ".git")
         })
         .build()
 }

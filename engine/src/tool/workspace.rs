@@ -18,6 +18,9 @@ use super::output::head;
 /// The most links that one path may go through, as in Linux.
 const LINKS_MAX: u32 = 40;
 
+/// The most directories that a place may be below the workspace: each is held open.
+const DEPTH_MAX: usize = 128;
+
 /// The most bytes of a path that an error text repeats.
 const SHOWN_BYTES_MAX: usize = 200;
 
@@ -144,6 +147,7 @@ enum Refusal {
     Nul,
     Outside,
     Links,
+    Deep,
     NotDirectory,
     System(io::Error),
 }
@@ -158,6 +162,7 @@ impl Refusal {
                 format!("`{path}` leads outside of the workspace; use a path inside of it")
             }
             Self::Links => format!("`{path}` goes through more than {LINKS_MAX} symbolic links"),
+            Self::Deep => format!("`{path}` goes through more than {DEPTH_MAX} directories"),
             Self::NotDirectory => format!("`{path}` goes through something that is not a directory"),
             Self::System(error) => format!("cannot reach `{path}`: {error}"),
         }
@@ -236,6 +241,9 @@ impl<'a> Walk<'a> {
     fn step(&mut self, step: Step) -> Result<(), Refusal> {
         if self.entry.is_some() {
             return Err(Refusal::NotDirectory);
+        }
+        if self.names.len() + self.missing.len() > DEPTH_MAX {
+            return Err(Refusal::Deep);
         }
         match step {
             Step::Up => self.up(),
@@ -401,6 +409,13 @@ mod tests {
         assert_eq!(
             located(&w, "a/f/g"),
             Err("`a/f/g` goes through something that is not a directory".to_owned())
+        );
+        let deep = |depth: usize| format!("{}f", "d/".repeat(depth));
+        assert!(located(&w, &deep(DEPTH_MAX)).is_ok());
+        assert!(
+            located(&w, &deep(DEPTH_MAX + 1))
+                .unwrap_err()
+                .ends_with(" goes through more than 128 directories")
         );
         let long = "x".repeat(5000);
         let refused = located(&w, &long).unwrap_err();
