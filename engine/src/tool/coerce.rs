@@ -1,12 +1,12 @@
 //! Coercion: turns the values that models tend to write into those that a schema asks for.
 //!
-//! Owns the rules of conversion. It must never change a value that already has one of several declared types, and never
-//! refuse one: what cannot be converted stays as it is, for the validator to refuse.
+//! Owns the rules of conversion. It must never change a value that already has one of several declared types,
+//! and never refuse one: what cannot be converted stays as it is, for the validator to refuse.
 
 use serde_json::{Map, Number, Value};
 
-/// The most characters of text, counted in UTF-16 as the reference does, that are read as JSON where an array or object
-/// is declared.
+/// The most characters of text, counted in UTF-16 as the reference does, that are read as JSON where an array
+/// or object is declared.
 const JSON_CHARS_MAX: usize = 65_536;
 
 /// The largest integer that every double holds exactly together with its neighbours, 2^53 - 1.
@@ -38,6 +38,9 @@ fn coerced_at(schema: &Value, at: &str, value: Value, is_valid: IsValid<'_>) -> 
 
 /// The value as the first member takes it, a member for null first if it is null; as it is if none does.
 fn chosen(members: &[Value], at: &str, value: Value, is_valid: IsValid<'_>) -> Value {
+    if members.is_empty() {
+        return value;
+    }
     let is_first = |member: &Value| value.is_null() && takes_null(member);
     let numbered = || members.iter().enumerate();
     let ordered = numbered()
@@ -105,7 +108,8 @@ fn is_of(kind: &str, value: &Value) -> bool {
     }
 }
 
-/// A value of type `kind` that stands for `value`; none if there is no such value or it is of that type already.
+/// A value of type `kind` that stands for `value`; none if there is no such value or it is of that type
+/// already.
 fn convert(kind: &str, value: &Value) -> Option<Value> {
     match (kind, value) {
         ("number" | "integer", Value::Null) => Some(0.into()),
@@ -149,7 +153,8 @@ fn number(number: f64) -> Option<Value> {
     integer(number).or_else(|| Number::from_f64(number).map(Value::Number))
 }
 
-/// A number as the reference prints it: without a fraction of zero, with an exponent only if very large or small.
+/// A number as the reference prints it: without a fraction of zero, with an exponent only if very large or
+/// small.
 fn number_text(given: &Number) -> String {
     match given.as_f64().filter(|_| given.is_f64()) {
         None => given.to_string(),
@@ -296,7 +301,8 @@ mod tests {
             "additionalProperties": {"type": "boolean"},
         });
         let value = json!({
-            "a/b~": ["7", "true", 3], "pair": [1, "2", "3"], "both": 12, "json": "{\"n\": \"1\"}", "other": "true",
+            "a/b~": ["7", "true", 3], "pair": [1, "2", "3"], "both": 12,
+            "json": "{\"n\": \"1\"}", "other": "true",
         });
         let expected = json!({
             "a/b~": [7, true, 3], "pair": ["1", 2, 3], "both": "12", "json": {"n": 1}, "other": true,

@@ -1,7 +1,7 @@
 //! The tool `grep`: finds lines by a pattern.
 //!
-//! Owns what is a match and how it is shown. It must never run a pattern whose time is not linear, and never open a file
-//! by a path that could lead outside of the workspace.
+//! Owns what is a match and how it is shown. It must never run a pattern whose time is not linear, and never
+//! open a file by a path that could lead outside of the workspace.
 
 use std::collections::VecDeque;
 use std::io::Read as _;
@@ -66,17 +66,17 @@ impl Grep {
             "type": "object",
             "properties": {
                 "pattern": {"type": "string", "description": "Regular expression, matched line by line"},
-                "path": {"type": "string", "description": "File or directory to search, the workspace if not given"},
-                "glob": {"type": "string", "description": "Only files that match, such as *.rs or src/**/*.rs"},
+                "path": {"type": "string", "description": "Where to search; default the workspace"},
+                "glob": {"type": "string", "description": "Only these files, such as *.rs or src/**/*.rs"},
                 "ignoreCase": {"type": "boolean", "description": "Upper and lower case are the same"},
                 "literal": {"type": "boolean", "description": "The pattern is plain text"},
-                "context": {"type": "integer", "minimum": 0, "description": "Lines to show around each match"},
-                "limit": {"type": "integer", "minimum": 1, "description": "Most matches to show, 100 if not given"},
+                "context": {"type": "integer", "minimum": 0, "description": "Lines to show around a match"},
+                "limit": {"type": "integer", "minimum": 1, "description": "Most matches; default 100"},
             },
             "required": ["pattern"],
         });
-        let description = "Search text files for a pattern, without those that .gitignore names. Matches are shown as \
-                           path:line: text, lines around them as path-line- text.";
+        let description = "Search text files for a pattern, without what .gitignore names. \
+                           Matches are shown as path:line: text, lines around them as path-line- text.";
         Self { spec: ToolSpec::new("grep", description, parameters).class(RecoveryClass::ReadOnly) }
     }
 }

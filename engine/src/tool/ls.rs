@@ -1,7 +1,7 @@
 //! The tool `ls`: shows what a directory holds.
 //!
-//! Owns the listing. It must never leave out a name because of how it begins or what ignores it: a listing that hides
-//! files makes a model write them again.
+//! Owns the listing. It must never leave out a name because of how it begins or what ignores it: a listing
+//! that hides files makes a model write them again.
 
 use std::ffi::OsString;
 use std::io;
@@ -38,8 +38,8 @@ impl Ls {
         let parameters = json!({
             "type": "object",
             "properties": {
-                "path": {"type": "string", "description": "Directory to list, the workspace if not given"},
-                "limit": {"type": "integer", "minimum": 1, "description": "Most names to show, 500 if not given"},
+                "path": {"type": "string", "description": "Directory to list; default the workspace"},
+                "limit": {"type": "integer", "minimum": 1, "description": "Most names to show; default 500"},
             },
         });
         let description = "List a directory, sorted by name, hidden and ignored names too. \

@@ -1,7 +1,7 @@
 //! The cap on what a tool may answer.
 //!
-//! Owns how text that is too long is cut: head and tail stay, a note in the middle says how much is gone. It must never
-//! split a character, and never answer more bytes than it was allowed.
+//! Owns how text that is too long is cut: head and tail stay, a note in the middle says how much is gone. It
+//! must never split a character, and never answer more bytes than it was allowed.
 
 use model::ToolResult;
 use model::message::Block;

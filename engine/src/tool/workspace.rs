@@ -1,8 +1,9 @@
 //! Paths of tools, confined to the workspace.
 //!
-//! Owns the walk from a path that a model wrote to open directories below the workspace. Every directory is opened from
-//! the one above it without following links, and links are resolved here, one name at a time, so a path cannot be
-//! swapped for one that leads outside between the check and the use. It must never hand a path to the kernel whole.
+//! Owns the walk from a path that a model wrote to open directories below the workspace. Every directory is
+//! opened from the one above it without following links, and links are resolved here, one name at a time, so
+//! a path cannot be swapped for one that leads outside between the check and the use. It must never hand a
+//! path to the kernel whole.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -127,7 +128,8 @@ impl Place {
     }
 }
 
-/// Opens the regular file `name` of `dir` for reading, following no link; a pipe or device is refused, not waited for.
+/// Opens the regular file `name` of `dir` for reading, following no link; a pipe or device is refused, not
+/// waited for.
 pub(super) fn open_regular(dir: &File, name: &OsStr) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(dir, name, flags, Mode::empty())?);

@@ -1,18 +1,20 @@
 //! `write` and `edit`, cut after every operation on the disk.
 
 use std::cell::{Cell, RefCell};
+use std::fs::File;
 use std::io;
 
 use model::ToolResult;
 use serde_json::{Value, json};
 
 use super::World;
-use crate::tool::durable::{Disk, Door, Site, probe_through};
+use crate::tool::durable::{Door, Site, probe_through};
 use crate::tool::edit::edit;
 use crate::tool::write::write;
 use crate::tool::{CallContext, Probe};
 
-/// A disk that stops for good after some operations, and remembers them.
+/// A disk that stops for good after some operations, and remembers them. It does not sync: a process that dies loses
+/// nothing that it wrote, and the order of the syncs is checked as it is remembered.
 struct Cut {
     left: Cell<usize>,
     done: RefCell<Vec<&'static str>>,
@@ -22,6 +24,10 @@ impl Cut {
     fn after(operations: usize) -> Self {
         Self { left: Cell::new(operations), done: RefCell::default() }
     }
+
+    fn never() -> Self {
+        Self::after(usize::MAX)
+    }
 }
 
 impl Door for Cut {
@@ -30,6 +36,10 @@ impl Door for Cut {
         self.left.set(left);
         self.done.borrow_mut().push(name);
         operation()
+    }
+
+    fn sync(&self, name: &'static str, _file: &File) -> io::Result<()> {
+        self.pass(name, || Ok(()))
     }
 }
 
@@ -64,7 +74,7 @@ impl Case {
         let content = self.content(world);
         assert!(content == self.before || content.as_ref() == Some(&self.after), "a half file");
         let is_changed = content != self.before;
-        let probe = probe_through(&Disk, &Site::of(&world.call(self.args.clone())));
+        let probe = probe_through(&Cut::never(), &Site::of(&world.call(self.args.clone())));
         match &probe {
             Probe::Ran(result) => {
                 assert!(is_changed || self.before.as_ref() == Some(&self.after));
@@ -76,8 +86,8 @@ impl Case {
         probe
     }
 
-    /// Cuts the first try after `first` operations and the next one after `second`, then lets it through. Returns
-    /// whether each cut happened.
+    /// Cuts the first try after `first` operations and the next one after `second`, then lets it through.
+    /// Returns whether each cut happened.
     fn crash_twice(&self, first: usize, second: usize, expected: &ToolResult) -> (bool, bool) {
         let world = self.world();
         let call = world.call(self.args.clone());
@@ -115,7 +125,7 @@ impl Case {
     fn crash_everywhere(&self) -> usize {
         let world = self.world();
         let call = world.call(self.args.clone());
-        let expected = self.run(&Disk, &call).unwrap();
+        let expected = self.run(&Cut::never(), &call).unwrap();
         let mut first = 0;
         loop {
             let mut second = 0;
@@ -173,7 +183,7 @@ fn a_cut_in_the_middle_of_a_big_file_leaves_the_old_one() {
     let case = writes("f", Some("old"), &"x".repeat(3 << 20));
     let world = case.world();
     let call = world.call(case.args.clone());
-    let whole = Cut::after(usize::MAX);
+    let whole = Cut::never();
     let expected = case.run(&whole, &call).unwrap();
     assert_eq!(whole.done.borrow().iter().filter(|name| **name == "write").count(), 4);
     let middle = whole.done.borrow().iter().rposition(|name| *name == "write").unwrap();
@@ -184,7 +194,7 @@ fn a_cut_in_the_middle_of_a_big_file_leaves_the_old_one() {
 fn the_order_of_operations() {
     let order = |case: Case| {
         let world = case.world();
-        let door = Cut::after(usize::MAX);
+        let door = Cut::never();
         case.run(&door, &world.call(case.args.clone())).unwrap();
         door.done.take()
     };
@@ -207,10 +217,10 @@ fn a_file_that_someone_else_changed_is_unknown() {
     case.run(&Cut::after(12), &call).unwrap_err();
     for (content, expected) in [("other", Probe::Unknown), ("old", Probe::DidNotRun)] {
         world.put("f", content);
-        assert_eq!(probe_through(&Disk, &Site::of(&call)), expected);
+        assert_eq!(probe_through(&Cut::never(), &Site::of(&call)), expected);
     }
     std::fs::remove_file(world.path("f")).unwrap();
-    assert_eq!(probe_through(&Disk, &Site::of(&call)), Probe::Unknown);
+    assert_eq!(probe_through(&Cut::never(), &Site::of(&call)), Probe::Unknown);
 }
 
 #[test]
@@ -218,12 +228,12 @@ fn a_probe_without_an_intent_or_with_a_damaged_one() {
     let case = writes("f", None, "new");
     let world = case.world();
     let mut call = world.call(case.args.clone());
-    assert_eq!(probe_through(&Disk, &Site::of(&call)), Probe::DidNotRun);
-    case.run(&Disk, &call).unwrap();
+    assert_eq!(probe_through(&Cut::never(), &Site::of(&call)), Probe::DidNotRun);
+    case.run(&Cut::never(), &call).unwrap();
     std::fs::write(call.scratch.as_ref().unwrap().join("intent"), "damaged").unwrap();
-    assert_eq!(probe_through(&Disk, &Site::of(&call)), Probe::Unknown);
+    assert_eq!(probe_through(&Cut::never(), &Site::of(&call)), Probe::Unknown);
     call.scratch = None;
-    assert_eq!(probe_through(&Disk, &Site::of(&call)), Probe::Unknown);
+    assert_eq!(probe_through(&Cut::never(), &Site::of(&call)), Probe::Unknown);
 }
 
 #[test]
@@ -231,8 +241,8 @@ fn a_probe_syncs_what_it_found_before_it_answers() {
     let case = writes("a/f", None, "new");
     let world = case.world();
     let call = world.call(case.args.clone());
-    case.run(&Disk, &call).unwrap();
-    let door = Cut::after(usize::MAX);
+    case.run(&Cut::never(), &call).unwrap();
+    let door = Cut::never();
     assert!(matches!(probe_through(&door, &Site::of(&call)), Probe::Ran(_)));
     assert_eq!(door.done.take(), ["sync file", "sync directory", "sync directory"]);
     assert_eq!(probe_through(&Cut::after(1), &Site::of(&call)), Probe::Unknown);
@@ -243,7 +253,7 @@ fn a_tool_without_scratch_writes_all_the_same() {
     let case = writes("f", None, "new");
     let world = case.world();
     let call = CallContext { scratch: None, ..world.call(case.args.clone()) };
-    assert_eq!(case.run(&Disk, &call).unwrap().joined_text(), "made `f` (3 bytes)");
+    assert_eq!(case.run(&Cut::never(), &call).unwrap().joined_text(), "made `f` (3 bytes)");
     assert_eq!(world.content("f"), "new");
     assert!(!world.dir.path().join("data").exists());
 }
