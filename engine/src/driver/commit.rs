@@ -29,6 +29,8 @@ impl Driver {
             input.at = self.shared.clock.now();
             let step = match advance(self.state.clone(), &input) {
                 Ok(step) => step,
+                // What was asked for must have a meaning; what came by itself may be too late.
+                Err(rejected) if effect.is_some() => return Err(Error::Internal(rejected.to_string())),
                 Err(rejected) => {
                     tracing::debug!(run = %self.run, %rejected, "dropped");
                     return Ok(());
@@ -45,6 +47,7 @@ impl Driver {
                 // A barrier failed and took back what this step builds on: what happened since is told again.
                 Err(store::Error::Void | store::Error::Conflict { .. }) => {
                     if let Some(effect) = effect {
+                        self.active.retain(|active| *active != effect);
                         self.known.push((effect, moved.input.fact));
                     }
                     return self.reload();
