@@ -285,7 +285,8 @@ fn keep_intent(door: &impl Door, scratch: &Path, intent: &Intent) -> io::Result<
     door.sync("sync directory", &File::open(scratch)?)
 }
 
-/// Makes the scratch directory. Those above it are synced also if they were there: an earlier try may have made them.
+/// Makes the scratch directory. Those above it are synced also if they were there: an earlier try may have made
+/// them.
 fn make_scratch(door: &impl Door, scratch: &Path) -> io::Result<()> {
     door.pass("make directory", || DirBuilder::new().recursive(true).mode(0o700).create(scratch))?;
     let mut above =

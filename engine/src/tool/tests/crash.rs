@@ -13,8 +13,8 @@ use crate::tool::edit::edit;
 use crate::tool::write::write;
 use crate::tool::{CallContext, Probe};
 
-/// A disk that stops for good after some operations, and remembers them. It does not sync: a process that dies loses
-/// nothing that it wrote, and the order of the syncs is checked as it is remembered.
+/// A disk that stops for good after some operations, and remembers them. It does not sync: a process that dies
+/// loses nothing that it wrote, and the order of the syncs is checked as it is remembered.
 struct Cut {
     left: Cell<usize>,
     done: RefCell<Vec<&'static str>>,
@@ -112,26 +112,16 @@ impl Case {
         (cuts[0], cuts[1])
     }
 
-    /// Tries every pair of cuts; the number of operations of a whole run.
-    fn crash_everywhere(&self) -> usize {
+    /// What a whole run answers.
+    fn expected(&self) -> ToolResult {
         let world = self.world();
-        let call = world.call(self.args.clone());
-        let expected = self.run(&Cut::never(), &call).unwrap();
-        let mut first = 0;
-        loop {
-            let mut second = 0;
-            let is_cut = loop {
-                let (is_cut, is_cut_again) = self.crash_twice(first, second, &expected);
-                if !is_cut_again {
-                    break is_cut;
-                }
-                second += 1;
-            };
-            if !is_cut {
-                return first;
-            }
-            first += 1;
-        }
+        self.run(&Cut::never(), &world.call(self.args.clone())).unwrap()
+    }
+
+    /// Tries every cut; the number of operations of a whole run.
+    fn crash_everywhere(&self) -> usize {
+        let expected = self.expected();
+        (0..).find(|&first| !self.crash_twice(first, usize::MAX, &expected).0).unwrap()
     }
 }
 
@@ -157,16 +147,28 @@ fn every_cut_of_a_write_that_changes_nothing_is_told() {
     assert_eq!(writes("f", Some("same"), "same").crash_everywhere(), 11);
 }
 
-#[test]
-fn every_cut_of_an_edit_is_told_and_mended() {
-    let case = Case {
+fn an_edit() -> Case {
+    Case {
         tool: "edit",
         args: json!({"path": "d/f", "edits": [{"oldText": "b", "newText": "bb"}]}),
         path: "d/f",
         before: Some("a b c".into()),
         after: "a bb c".into(),
-    };
-    assert_eq!(case.crash_everywhere(), 17);
+    }
+}
+
+#[test]
+fn every_cut_of_an_edit_is_told_and_mended() {
+    assert_eq!(an_edit().crash_everywhere(), 17);
+}
+
+#[test]
+fn every_cut_of_a_second_try_is_told_and_mended() {
+    let case = an_edit();
+    let expected = case.expected();
+    for (first, second) in (0..17).flat_map(|first| (0..17).map(move |second| (first, second))) {
+        assert!(case.crash_twice(first, second, &expected).0);
+    }
 }
 
 #[test]
