@@ -120,7 +120,7 @@ pub(crate) fn repair(disk: &dyn Fs, dir: &Path, survey: &Survey) -> Result<(), E
     sync_dir(disk, dir).map_err(|failure| error("sync", dir, &failure))
 }
 
-/// All bytes of a segment that was listed. None if it is gone: a writer removes only segments that hold
+/// All bytes of a segment that was listed. Empty if it is gone: a writer removes only segments that hold
 /// nothing.
 pub(crate) fn read_segment(disk: &dyn Fs, dir: &Path, number: u64, len: u64) -> Result<Vec<u8>, Error> {
     let path = segment::path(dir, number);
