@@ -24,6 +24,15 @@ pub fn settle(state: &RunState, turn: u32, mut message: AssistantMessage) -> Ass
     message
 }
 
+/// Only an answer that asks for tools has calls, and each has an id of its own: every call can get its result.
+pub fn is_settled(message: &AssistantMessage) -> bool {
+    let mut ids: Vec<&str> = message.calls().map(|call| call.id.as_str()).collect();
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    ids.len() == count && (count == 0 || message.stop_reason == StopReason::ToolUse)
+}
+
 /// The identity of a turn without a response id: derived from the run and the turn's ordinal, in the form of a UUID.
 pub fn turn_id(run: RunId, turn: u32) -> String {
     let mut hasher = blake3::Hasher::new();
@@ -133,6 +142,16 @@ mod tests {
         assert_eq!(settled_ids(&["a", "b"]), owned(&[("a", false), ("b", false)]));
         assert_eq!(settled_ids(&["a", "a", "a"]), owned(&[("a", false), ("a~2", true), ("a~3", true)]));
         assert_eq!(settled_ids(&["a", "a", "a~2"]), owned(&[("a", false), ("a~3", true), ("a~2", false)]));
+    }
+
+    #[test]
+    fn every_answer_is_settled_once_it_went_through() {
+        for (stop_reason, ids) in
+            [(StopReason::Stop, vec!["a"]), (StopReason::ToolUse, vec!["a", "a", "a~2"])]
+        {
+            assert!(!is_settled(&answer(stop_reason, &ids)));
+            assert!(is_settled(&settle(&state(), 0, answer(stop_reason, &ids))));
+        }
     }
 
     #[test]
