@@ -22,7 +22,7 @@ pub struct Input {
     pub fact: Fact,
 }
 
-/// What waits in a run's inbox.
+/// What waits in a run's inbox, beyond what the fact beside it brings from there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
     /// At least one steering message.
@@ -330,7 +330,8 @@ pub struct Failure {
     pub had_text: bool,
     /// What is known of its use.
     pub usage: Usage,
-    /// The answer so far, when it ended in an error of its own and is to stand in the transcript.
+    /// The answer so far, when it ended in an error of its own and is to stand in the transcript. It went through
+    /// [`crate::answer::settle`].
     pub partial: Option<Box<AssistantMessage>>,
 }
 

@@ -317,5 +317,13 @@ pub(crate) fn assert_reviewed(path: &str, now: &str) {
         std::fs::write(&path, now).expect("a reviewed file is writable");
     }
     let reviewed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(reviewed, now, "{} differs; look at it, then run with BLESS=1", path.display());
+    let differs = |(_, (old, new)): &(usize, (&str, &str))| old != new;
+    let pairs = reviewed.lines().zip(now.lines()).enumerate().find(differs);
+    assert_eq!(pairs, None, "{} differs; look at it, then run with BLESS=1", path.display());
+    assert_eq!(
+        reviewed.len(),
+        now.len(),
+        "{} differs at its end; look, then run with BLESS=1",
+        path.display()
+    );
 }
