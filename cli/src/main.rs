@@ -1,2 +1,4 @@
 //! Placeholder.
-fn main() {}
+fn main() {
+    engine::supervise_if_asked();
+}

@@ -12,6 +12,7 @@
 mod accept;
 mod clock;
 pub mod config;
+mod crash_point;
 mod driver;
 mod engine;
 mod entry;
@@ -31,6 +32,7 @@ mod report;
 mod runs;
 mod shared;
 mod sink;
+mod supervisor;
 pub mod tool;
 mod view;
 
@@ -53,4 +55,5 @@ pub use replay::{Difference, Replay, replay};
 pub use report::{Found, Note, report_json};
 pub use runs::Rest;
 pub use sink::EventSink;
+pub use supervisor::supervise_if_asked;
 pub use view::JournalView;

@@ -22,7 +22,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use model::encode::Encoded;
 use model::inbox::Control;
-use model::input::Failure;
+use model::input::{Failure, RecoveryClass};
 use model::phase::StreamStage;
 use model::{Effect, Fact, Label, Millis, Phase, RunId, RunState};
 use tokio::sync::mpsc;
@@ -34,7 +34,7 @@ pub(crate) use load::{decode_moved, inbox_message, load_state, read_first, sessi
 use self::context::Context;
 use self::inbox::Inbox;
 use self::model_call::{ModelCall, ModelNews};
-use self::tool_call::{PlannedCall, ToolUpdate};
+use self::tool_call::{PlannedCall, Takeover, ToolUpdate};
 use crate::error::Error;
 use crate::fold::Fold;
 use crate::job::JobFacts;
@@ -94,6 +94,8 @@ pub(crate) struct Driver {
     /// Why the request whose intent was committed cannot be made.
     refused_request: Option<Failure>,
     plans: Vec<PlannedCall>,
+    /// Calls that a former owner started, by turn and index.
+    takeovers: Vec<((u32, u16), Takeover)>,
     updates: (mpsc::Sender<ToolUpdate>, mpsc::Receiver<ToolUpdate>),
     /// Cancelled when the run is to end: whatever is under way ends soon.
     cancel: CancellationToken,
@@ -223,11 +225,15 @@ impl Driver {
         Ok(())
     }
 
-    /// The engine stops: a model call is given up, a tool in the process is waited for, nothing new is started.
+    /// The engine stops: a model call is given up, a tool in the process is waited for, nothing new is started. What
+    /// outlives the engine runs on.
     fn stop(&mut self) {
         self.is_stopping = true;
         self.model = None;
-        self.active.retain(|effect| matches!(effect, Effect::RunTool { .. }));
+        self.active.retain(|effect| match effect {
+            Effect::RunTool { class, .. } => *class != RecoveryClass::Adoptable,
+            _ => false,
+        });
     }
 
     fn arm_deadline(&mut self) {
