@@ -22,7 +22,7 @@ pub struct Input {
     pub fact: Fact,
 }
 
-/// What waits in a run's inbox, beyond what the fact beside it brings from there.
+/// What waits in a run's inbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
     /// At least one steering message.

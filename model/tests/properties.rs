@@ -273,7 +273,8 @@ fn check_step(before: &RunState, step: &Step) {
 
 fn check_record(moved: &Moved) {
     let record = Record::Moved(Box::new(moved.clone()));
-    assert_eq!(Record::from_bytes(&record.to_bytes()).as_ref(), Ok(&record));
+    assert_eq!(Record::from_bytes(&moved.to_bytes()).as_ref(), Ok(&record));
+    assert_eq!(moved.to_bytes(), record.to_bytes());
 }
 
 /// What an observer has seen so far, checked as it grows.
