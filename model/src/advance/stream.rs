@@ -1,6 +1,7 @@
 //! Stream: one model call, from the request to the answer or to the decision about its failure.
 //!
-//! Owns what an answer, a failure or a lost call means. It must never count a call twice: the intent counts it.
+//! Owns what an answer, a failure or a lost call means. It must never count a call twice: the intent counts
+//! it.
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover, TurnEnd};
 use crate::answer::is_settled;
@@ -215,7 +216,8 @@ impl Mover<'_> {
         self.show_answer(content);
     }
 
-    /// The call is lost, and nobody knows what it cost: it is charged as reserved. The same attempt is made again.
+    /// The call is lost, and nobody knows what it cost: it is charged as reserved. The same attempt is made
+    /// again.
     fn interrupted(&mut self, turn: u32, attempt: u32, usage: Option<Usage>) {
         let spent = &mut self.state.core.spent;
         spent.calls_lost = spent.calls_lost.saturating_add(1);

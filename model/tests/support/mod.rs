@@ -1,4 +1,5 @@
-//! What the tests of the model share: a run driven by short texts (`> answered calls 2`), and what it shows as text.
+//! What the tests of the model share: a run driven by short texts (`> answered calls 2`), and what it shows
+//! as text.
 //!
 //! Owns the words of the scripts. It must never decide anything that `advance` decides.
 
@@ -97,7 +98,8 @@ impl Script {
         true
     }
 
-    /// The input that a text stands for. `+s` and `+f` say what waits in the inbox, `@N` when, in ms after the start.
+    /// The input that a text stands for. `+s` and `+f` say what waits in the inbox, `@N` when, in ms after
+    /// the start.
     pub(crate) fn input(&mut self, text: &str) -> Input {
         self.at = self.at.plus(1_000);
         let mut waiting = Waiting::default();
@@ -310,7 +312,8 @@ fn extension(words: &[&str]) -> Extension {
     by
 }
 
-/// Compares a reviewed file with what is so now; with `BLESS=1` in the environment it writes the file instead.
+/// Compares a reviewed file with what is so now; with `BLESS=1` in the environment it writes the file
+/// instead.
 pub(crate) fn assert_reviewed(path: &str, now: &str) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path);
     if std::env::var_os("BLESS").is_some() {
