@@ -73,9 +73,8 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submittin
             message.at = at;
         }
     }
-    let wants = shared.wants();
-    let (submission, facts) = job::submission(run, &job, &shared.config, wants, model, provider.identity());
-    let state = RunState::new(&submission, at, shared.owner());
+    let (submission, facts) = job::submission(shared, run, &job, model, provider.identity());
+    let state = RunState::new(&submission, at);
     let (encoded, changes) = Encoded::all(&state);
     let meta = Meta::new(&submission, &facts, at);
     let session = submission.session.clone();

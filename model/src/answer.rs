@@ -86,6 +86,7 @@ mod tests {
     fn state() -> RunState {
         let submission = Submission {
             run: RunId([7; 16]),
+            owner: Owner::default(),
             session: String::new(),
             prompts: Vec::new(),
             base: Vec::new(),
@@ -95,7 +96,7 @@ mod tests {
             limits: Limits::default(),
             job: JsonText::empty(),
         };
-        RunState::new(&submission, Millis(0), Owner::default())
+        RunState::new(&submission, Millis(0))
     }
 
     fn answer(stop_reason: StopReason, ids: &[&str]) -> AssistantMessage {

@@ -10,7 +10,7 @@ use crate::guard::loops::{CallFacts, Window};
 use crate::ids::{JsonText, Label, Millis, RunId};
 use crate::message::{AssistantMessage, Message, ToolResult, Usage};
 use crate::phase::EntryRef;
-use crate::state::{Limits, Wants};
+use crate::state::{Limits, Owner, Wants};
 
 /// One input: what happened, when, and what the inbox held at that moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -637,6 +637,8 @@ pub struct NextTurn {
 pub struct Submission {
     /// The run.
     pub run: RunId,
+    /// Its first owner.
+    pub owner: Owner,
     /// Key of the session that it belongs to.
     pub session: String,
     /// The prompts, in order. Empty for a continuation.

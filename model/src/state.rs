@@ -468,7 +468,7 @@ impl CallStatus {
 
 impl RunState {
     /// The state of a run that was just submitted.
-    pub fn new(submission: &Submission, at: Millis, owner: Owner) -> Self {
+    pub fn new(submission: &Submission, at: Millis) -> Self {
         let limits = submission.limits;
         Self {
             core: Core {
@@ -476,7 +476,7 @@ impl RunState {
                 phase: Phase::Queued,
                 seq: 0,
                 clock: at,
-                owner,
+                owner: submission.owner,
                 wants: submission.wants,
                 limits,
                 deadline: Deadline {

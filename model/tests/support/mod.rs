@@ -36,6 +36,7 @@ pub(crate) const HOOKS: [(&str, Hook); 8] = [
 pub(crate) fn submission(wants: Wants, limits: Limits) -> Submission {
     Submission {
         run: RunId([7; 16]),
+        owner: Owner { epoch: 1, boot_id: BOOT },
         session: "main".to_owned(),
         prompts: vec![Message::user("hi", START)],
         base: Vec::new(),
@@ -49,7 +50,7 @@ pub(crate) fn submission(wants: Wants, limits: Limits) -> Submission {
 
 /// The state of a run that was just submitted.
 pub(crate) fn submitted(wants: Wants, limits: Limits) -> RunState {
-    RunState::new(&submission(wants, limits), START, Owner { epoch: 1, boot_id: BOOT })
+    RunState::new(&submission(wants, limits), START)
 }
 
 /// A run, its journal, and what the script has said about the outside so far.
