@@ -205,3 +205,37 @@ fn open<T: DeserializeOwned>(supported: u8, what: &'static str, bytes: &[u8]) ->
         Err(error) => Err(malformed(&error.to_string())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inbox::Control;
+
+    #[test]
+    fn bytes_of_another_version_or_shape_are_an_error() {
+        let item = Item::Control(Control::Release);
+        let bytes = item.to_bytes();
+        assert_eq!(Item::from_bytes(&bytes), Ok(item));
+
+        let mut newer = bytes.clone();
+        newer[0] = RECORD_VERSION + 1;
+        let expected = DecodeError::Newer {
+            what: "an inbox item",
+            found: RECORD_VERSION + 1,
+            supported: RECORD_VERSION,
+        };
+        assert_eq!(Item::from_bytes(&newer), Err(expected));
+
+        let malformed = |bytes: &[u8]| matches!(Item::from_bytes(bytes), Err(DecodeError::Malformed { .. }));
+        let with = |first, rest: &[u8]| [&[first], rest].concat();
+        assert!(malformed(&[]));
+        assert!(malformed(&with(0, &bytes[1..])));
+        assert!(malformed(&bytes[..bytes.len() - 1]));
+        assert!(malformed(&[&bytes[..], &[0]].concat()));
+    }
+
+    #[test]
+    fn no_core_is_no_run() {
+        assert_eq!(RunState::decode(|_| None), Ok(None));
+    }
+}

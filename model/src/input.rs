@@ -330,7 +330,8 @@ pub struct Failure {
     pub had_text: bool,
     /// What is known of its use.
     pub usage: Usage,
-    /// The answer so far, when it ended in an error of its own and is to stand in the transcript.
+    /// The answer so far, when it ended in an error of its own and is to stand in the transcript. It went through
+    /// [`crate::answer::settle`].
     pub partial: Option<Box<AssistantMessage>>,
 }
 
