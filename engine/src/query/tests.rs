@@ -1,19 +1,24 @@
 //! Whole answers to whole questions: what `ls`, `show`, `why`, `transcript` and `journal` say of runs at rest.
 
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use engine::harness::{BatchCall, HookContext, Hooks, Permission};
-use engine::provider::Rehearsal;
-use engine::query::{self, Filter, Status};
-use engine::tool::{CallContext, Tool, ToolSpec};
-use engine::{Builder, Clock, Engine, Harness, Job, JournalView, Rest, RunHandle};
+use futures_util::StreamExt;
 use model::input::{Approval, Hook};
 use model::{Message, Millis, ParkReason, RunId, ToolResult};
 use serde::Serialize;
 use serde_json::{Value, json};
 use store::Store;
+
+use crate::engine::Builder;
+use crate::harness::{BatchCall, HookContext, Hooks, Permission};
+use crate::provider::Rehearsal;
+use crate::query::{self, Filter, Status};
+use crate::tool::{CallContext, Tool, ToolSpec};
+use crate::{AgentEvent, Clock, Engine, Entry, Harness, Job, JournalView, Rest, RunHandle, Stamped};
 
 /// A clock that stands still, so that every time in an answer is known.
 struct Noon;
@@ -282,7 +287,7 @@ async fn a_transcript_is_of_one_run_and_a_session_of_all_before_it() {
     let work = tempfile::tempdir().unwrap();
     let script = json!({ "turns": [{ "text": "to {{custom_id}}" }] });
     let engine = rehearsed(Engine::memory(), &script).open().unwrap();
-    let texts = |entries: Vec<engine::Entry>| -> Vec<String> {
+    let texts = |entries: Vec<Entry>| -> Vec<String> {
         entries.iter().map(|entry| entry.message.joined_text()).collect()
     };
     let first = engine.submit(job("one", work.path())).await.unwrap();
@@ -420,7 +425,7 @@ async fn a_loop_is_named_with_its_count() {
     assert_eq!(why(&engine, run.id, true), alone(sentence));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_backoff_says_until_when_and_why_and_the_lane_who_goes_first() {
     let work = tempfile::tempdir().unwrap();
     let script =
@@ -429,7 +434,7 @@ async fn a_backoff_says_until_when_and_why_and_the_lane_who_goes_first() {
     let first = engine.submit(job("one", work.path())).await.unwrap();
     let second = engine.submit(job("two", work.path())).await.unwrap();
     while query::counts(&**engine.store(), None).unwrap().waiting == 0 {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let sentence = "It is waiting until 2027-01-01T00:00:10.000Z before it asks model m again after rate_limit: \
                     slow down (turn 0, attempt 1).";
@@ -479,12 +484,13 @@ async fn something_missing_is_named_with_the_way_on() {
     let (dir, work) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let gone = work.path().join("gone");
     std::fs::create_dir(&gone).unwrap();
-    let script = json!({ "turns": [{ "text": "hi", "delay_ms": 600_000 }] });
+    let script = json!({ "turns": [{ "text": "hi", "chunk_chars": 1, "chunk_ms": 600_000 }] });
     let engine = rehearsed(Engine::builder(dir.path()), &script).open().unwrap();
-    let run = engine.submit(job("one", &gone)).await.unwrap().id;
-    while query::show(&**engine.store(), run).unwrap().counters.model_calls == 0 {
-        tokio::task::yield_now().await;
-    }
+    let handle = engine.submit(job("one", &gone)).await.unwrap();
+    let run = handle.id;
+    let events = handle.events(None).unwrap();
+    let is_update = |event: &Stamped| matches!(event.event, AgentEvent::MessageUpdate { .. });
+    assert!(pin!(events).any(async |event| is_update(&event.unwrap())).await);
     engine.close().await.unwrap();
     std::fs::remove_dir(&gone).unwrap();
     let engine = rehearsed(Engine::builder(dir.path()), &script).open().unwrap();
