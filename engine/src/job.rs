@@ -145,6 +145,8 @@ pub(crate) struct Meta {
     pub(crate) submitted_at_ms: i64,
 }
 
+/// The most characters of a batch's name that the list of runs keeps.
+pub(crate) const BATCH_CHARS_MAX: usize = 200;
 /// The most bytes of labels that the list of runs keeps; the journal keeps all.
 const META_LABEL_BYTES_MAX: usize = 2048;
 
@@ -161,7 +163,7 @@ impl Meta {
         Self {
             session: cut(&submission.session),
             custom_id: facts.custom_id.as_deref().map(cut).unwrap_or_default(),
-            batch: facts.batch.as_deref().unwrap_or_default().chars().take(200).collect(),
+            batch: facts.batch.as_deref().unwrap_or_default().chars().take(BATCH_CHARS_MAX).collect(),
             model: submission.model.as_str().to_owned(),
             labels: fitting.map(|(name, value)| (name.clone(), value.clone())).collect(),
             submitted_at_ms: at.0,
