@@ -10,7 +10,6 @@ use engine::config::{Config, Environment, Overrides};
 use engine::control::{Client, Request};
 use engine::{JournalView, data_dir};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use store::{MemoryStore, Store};
 
@@ -67,6 +66,11 @@ impl Context {
         }
     }
 
+    /// A command that the engine names, for the same directory.
+    pub(crate) fn same_dir(&self, command: &str) -> String {
+        command.strip_prefix("sprag ").map_or_else(|| command.to_owned(), |rest| self.next(rest))
+    }
+
     /// The process that owns the directory, if one listens there.
     pub(crate) fn owner(&self) -> Result<Option<Client>, Failure> {
         Ok(Client::connect(&self.dir)?)
@@ -85,13 +89,14 @@ impl Context {
     pub(crate) fn has_journal(&self) -> Result<bool, Failure> {
         let journal = self.dir.join("journal");
         journal.try_exists().map_err(|error| {
-            let message = format!("{} cannot be read ({error}); choose another with --data", journal.display());
+            let message =
+                format!("{} cannot be read ({error}); choose another with --data", journal.display());
             Failure::new(Status::Store, message)
         })
     }
 
     /// Answers a question from the owner, or from the journal if there is none, as JSON either way.
-    pub(crate) fn ask<T: DeserializeOwned + Serialize>(
+    pub(crate) fn ask<T: Serialize>(
         &self,
         request: &Request,
         from_journal: impl FnOnce(&dyn Store) -> Result<T, engine::Error>,

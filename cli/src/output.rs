@@ -32,11 +32,7 @@ pub(crate) fn has_colour(stream: &impl IsTerminal) -> bool {
 impl Output {
     pub(crate) fn new() -> Self {
         let stdout = io::stdout();
-        Self {
-            is_terminal: stdout.is_terminal(),
-            style: Style::of(&stdout),
-            stdout: BufWriter::new(stdout),
-        }
+        Self { is_terminal: stdout.is_terminal(), style: Style::of(&stdout), stdout: BufWriter::new(stdout) }
     }
 
     /// One line.
@@ -58,7 +54,7 @@ impl Output {
     pub(crate) fn rows(&mut self, head: &[&str], rows: Vec<Vec<String>>) -> io::Result<()> {
         if self.is_terminal {
             let mut table = Table::new();
-            table.load_preset(comfy_table::presets::NOTHING).set_header(head.to_vec()).add_rows(rows);
+            table.load_style(comfy_table::presets::NOTHING).set_header(head.to_vec()).add_rows(rows);
             for line in table.lines() {
                 writeln!(self.stdout, "{}", line.trim_end())?;
             }

@@ -11,9 +11,9 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::SOCKET;
 use super::address::Address;
 use super::protocol::{PROTOCOL, Refusal, Reply, Request, Welcome};
-use super::SOCKET;
 
 /// How long an owner may take to greet.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -85,7 +85,9 @@ impl Client {
         loop {
             match self.receive()? {
                 Reply::Event(event) => each(event).map_err(ClientError::Output)?,
-                Reply::Ok(answer) => return serde_json::from_value(answer).map_err(|error| self.lost(&error)),
+                Reply::Ok(answer) => {
+                    return serde_json::from_value(answer).map_err(|error| self.lost(&error));
+                }
                 Reply::Error(refusal) => return Err(refusal.into()),
             }
         }
@@ -106,7 +108,9 @@ impl Client {
     fn receive(&mut self) -> Result<Reply, ClientError> {
         let mut line = Vec::new();
         match self.stream.read_until(b'\n', &mut line) {
-            Ok(_) if line.ends_with(b"\n") => serde_json::from_slice(&line).map_err(|error| self.lost(&error)),
+            Ok(_) if line.ends_with(b"\n") => {
+                serde_json::from_slice(&line).map_err(|error| self.lost(&error))
+            }
             Ok(_) => Err(self.lost(&"it has closed the connection")),
             Err(error) => Err(self.lost(&error)),
         }

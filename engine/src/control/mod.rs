@@ -16,9 +16,7 @@ mod tests;
 
 pub use act::Act;
 pub use client::{Client, ClientError};
-pub use protocol::{
-    Kind, Left, PROTOCOL, Refusal, Reply, Request, REQUEST_BYTES_MAX, Welcome,
-};
+pub use protocol::{Kind, Left, PROTOCOL, REQUEST_BYTES_MAX, Refusal, Reply, Request, Welcome};
 pub use server::{CLIENTS_MAX, Server};
 
 /// The socket's name in DIR.

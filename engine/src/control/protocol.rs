@@ -131,8 +131,10 @@ impl Kind {
         match error {
             Error::Store(error) => Self::of_store(error),
             Error::Decode { .. } | Error::Dangling(_) => Self::Store,
-            Error::NoSuchRun(_) | Error::RunEnded(_) | Error::Decision(_) | Error::NotContinuable(_) => Self::Run,
-            Error::Model(_) | Error::Job(_) | Error::Setup(_) => Self::Request,
+            Error::NoSuchRun(_) | Error::RunEnded(_) | Error::Decision(_) | Error::NotContinuable(_) => {
+                Self::Run
+            }
+            Error::Model(_) | Error::Job(_) | Error::Setup(_) | Error::Name(_) => Self::Request,
             Error::Sink(_) => Self::Internal,
         }
     }

@@ -21,9 +21,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::address::Address;
-use super::protocol::{Kind, Left, PROTOCOL, Refusal, Reply, REQUEST_BYTES_MAX, Request, Welcome};
 use super::SOCKET;
+use super::address::Address;
+use super::protocol::{Kind, Left, PROTOCOL, REQUEST_BYTES_MAX, Refusal, Reply, Request, Welcome};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::event::{Place, Stamped};
@@ -205,7 +205,9 @@ impl Service {
             Request::Why { run } => {
                 self.read(move |store| Ok(Reply::ok(&query::why(store, find(store, &run)?, true)?))).await
             }
-            Request::Events { run, after, follow } => self.events(&run, after.as_deref(), follow, peer).await?,
+            Request::Events { run, after, follow } => {
+                self.events(&run, after.as_deref(), follow, peer).await?
+            }
             Request::Act { run, key, act } => {
                 let found = self.read(move |store| Ok(Reply::ok(&find(store, &run)?.to_string()))).await;
                 match found {
