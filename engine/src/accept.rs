@@ -2,6 +2,7 @@
 //!
 //! Owns acknowledgement: what these functions return `Ok` for is durable, once for each key, whatever happens next.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use model::encode::Encoded;
@@ -58,6 +59,7 @@ impl Submitting {
 pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submitting, Error> {
     let defaults = &shared.config.defaults;
     let model = job.model.as_deref().or(defaults.model.as_deref()).ok_or(ModelError::Unnamed)?;
+    let model = &*with_absolute_path(model);
     let provider = shared.models.resolve(model, &shared.config)?;
     check(shared, job)?;
     let at = shared.clock.now();
@@ -104,6 +106,15 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submittin
         durability: Durability::Durable,
     });
     Ok(Submitting { run, session, ticket })
+}
+
+/// The name of a model that is a file, with the file's absolute path: whoever resumes the run may stand elsewhere.
+fn with_absolute_path(model: &str) -> Cow<'_, str> {
+    let file = model.strip_prefix("rehearsal:").filter(|file| !file.is_empty());
+    match file.and_then(|file| std::path::absolute(file).ok()?.into_os_string().into_string().ok()) {
+        Some(path) => Cow::Owned(format!("rehearsal:{path}")),
+        None => Cow::Borrowed(model),
+    }
 }
 
 fn check(shared: &Shared, job: &Job) -> Result<(), Error> {

@@ -113,6 +113,9 @@ pub struct JobFacts {
     /// Free labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Name of its model, if it is longer than what the state keeps of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// What the model's provider said of itself at the start.
     pub model_identity: String,
     /// How calls of one answer run.
@@ -217,6 +220,7 @@ pub(crate) fn submission(
         tools,
         system: job.system.clone(),
         labels: job.labels.clone(),
+        model: (Label::from(model).as_str() != model).then(|| model.to_owned()),
         model_identity,
         tool_execution: job.tool_execution.unwrap_or(defaults.tool_execution),
     };
@@ -253,7 +257,7 @@ pub(crate) fn continuation(store: &dyn store::Store, run: RunId) -> Result<Job, 
         .map_err(|error| crate::error::Error::Job(format!("run {run}: {error}")))?;
     Ok(Job {
         session: Some(first.submission.session.clone()),
-        model: Some(first.submission.model.as_str().to_owned()),
+        model: Some(facts.model.unwrap_or_else(|| first.submission.model.as_str().to_owned())),
         workspace: facts.workspace,
         tools: Some(facts.tools),
         system: facts.system,

@@ -136,8 +136,7 @@ impl Driver {
 
     async fn prepare_request(&mut self, turn: u32, attempt: u32) -> Fact {
         let request = self.request(turn, attempt).await;
-        let model = self.state.core.model.as_str();
-        let intent = match self.shared.models.resolve(model, &self.shared.config) {
+        let intent = match self.shared.models.resolve(self.model_name(), &self.shared.config) {
             Ok(provider) => provider.prepare(&request),
             Err(error) => return Fact::Missing { what: Label::from(error.to_string().as_str()) },
         };
@@ -180,7 +179,7 @@ impl Driver {
             origin: Arc::clone(&self.origin),
             turn,
             attempt,
-            model: self.state.core.model.as_str().to_owned(),
+            model: self.model_name().to_owned(),
             thinking: self.state.core.thinking.as_str().to_owned(),
             system: self.facts.system.as_deref().map(Arc::from),
             messages,
