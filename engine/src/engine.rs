@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::accept::{self, Accepted};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
-use crate::driver::{Attached, Driver, load_state, read_first};
+use crate::driver::{Attached, Driver, load_state};
 use crate::error::Error;
 use crate::harness::Harness;
 use crate::job::Job;
@@ -215,7 +215,7 @@ impl Engine {
         }
         if attached.sink.is_some() || attached.abort.is_some() {
             // Driven by its submitter's own wish, outside of the queue of slots.
-            return self.spawn(accepted.run, accepted.session.clone(), attached, false);
+            return self.spawn(accepted.run, attached, false);
         }
         lock(&self.shared.lanes).join(&accepted.session, accepted.run, true);
         self.run_ready();
@@ -228,11 +228,8 @@ impl Engine {
 
     /// Fills the lanes with the runs that have not ended, in order of submission. None of them moves yet.
     fn fill_lanes(&self) -> Result<(), Error> {
-        for run in self.live_runs()? {
-            let session = self.session_of(run)?;
-            lock(&self.shared.lanes).join(&session, run, false);
-        }
-        Ok(())
+        let mut lanes = lock(&self.shared.lanes);
+        self.each_live(|run, session| lanes.join(session, run, false))
     }
 
     /// Removes what calls of runs that have ended left behind.
@@ -252,17 +249,23 @@ impl Engine {
     /// The runs that have not ended, in order of submission.
     pub fn live_runs(&self) -> Result<Vec<RunId>, Error> {
         let mut runs = Vec::new();
+        self.each_live(|run, _| runs.push(run))?;
+        Ok(runs)
+    }
+
+    /// Visits the runs that have not ended with their sessions, in order of submission.
+    fn each_live(&self, mut visit: impl FnMut(RunId, &str)) -> Result<(), Error> {
         let mut after: Option<Vec<u8>> = None;
         loop {
             let page = self.shared.store.scan(keys::LIVE, after.as_deref(), SCAN_PAGE)?;
-            let Some((last, _)) = page.last() else { return Ok(runs) };
+            let Some((last, _)) = page.last() else { return Ok(()) };
             after = Some(last.clone());
-            runs.extend(page.iter().filter_map(|(key, _)| keys::run_of(key)));
+            for (key, session) in &page {
+                if let Some(run) = keys::run_of(key) {
+                    visit(run, &String::from_utf8_lossy(session));
+                }
+            }
         }
-    }
-
-    fn session_of(&self, run: RunId) -> Result<String, Error> {
-        Ok(read_first(&*self.shared.store, run)?.submission.session.clone())
     }
 
     /// Continues the given runs, or every run that can go on. Answers those that were set going.
@@ -298,9 +301,8 @@ impl Engine {
             _ => true,
         };
         if can_move {
-            let session = self.session_of(run)?;
             self.shared.runs.watch(run).set_rest(None);
-            lock(&self.shared.lanes).make_ready(&session, run, goes_first);
+            lock(&self.shared.lanes).make_ready(run, goes_first);
         }
         Ok(can_move)
     }
@@ -310,22 +312,16 @@ impl Engine {
         while !self.shared.stop.is_cancelled() && !self.shared.drain.is_cancelled() {
             let next = lock(&self.shared.lanes).next();
             let Some(run) = next else { return };
-            match self.session_of(run) {
-                Ok(session) => self.spawn(run, session, Attached::default(), true),
-                Err(error) => {
-                    tracing::error!(%run, %error, "the run cannot be read");
-                    lock(&self.shared.lanes).release();
-                }
-            }
+            self.spawn(run, Attached::default(), true);
         }
     }
 
-    fn spawn(&self, run: RunId, session: String, attached: Attached, holds_slot: bool) {
+    fn spawn(&self, run: RunId, attached: Attached, holds_slot: bool) {
         let engine = self.clone();
         self.driving.count.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
             let rest = engine.drive(run, attached).await;
-            engine.settle(run, &session, rest, holds_slot);
+            engine.settle(run, rest, holds_slot);
             engine.driving.count.fetch_sub(1, Ordering::AcqRel);
             engine.driving.changed.notify_waiters();
         });
@@ -338,21 +334,16 @@ impl Engine {
     }
 
     /// A driver has ended: its slot and, if the run has ended, its place in the lane are free.
-    fn settle(&self, run: RunId, session: &str, rest: Result<Rest, Error>, holds_slot: bool) {
+    fn settle(&self, run: RunId, rest: Result<Rest, Error>, holds_slot: bool) {
         if holds_slot {
-            lock(&self.shared.lanes).release();
+            lock(&self.shared.lanes).release(run);
         }
         let rest = rest.unwrap_or_else(|error| {
             tracing::error!(%run, %error, "the run stopped");
             Rest::Failed(error.to_string())
         });
         match &rest {
-            Rest::Done { .. } => {
-                let next = lock(&self.shared.lanes).leave(session, run);
-                if let Some(next) = next {
-                    lock(&self.shared.lanes).make_ready(session, next, false);
-                }
-            }
+            Rest::Done { .. } => lock(&self.shared.lanes).leave(run),
             Rest::Parked(reason) => {
                 self.shared.report.note(run, None, Found::Parked, reason.name());
             }
