@@ -113,10 +113,15 @@ impl Mover<'_> {
         self.show(Content::Result(u32::from(index)));
     }
 
-    /// The first call keeps its preparation when the abort came while the batch hook was asked.
+    /// The first call keeps its preparation when the abort came while the batch hook was asked; a blocked batch keeps
+    /// its results.
     fn is_cut_short(&self, index: u16) -> bool {
-        let is_vetted = self.state.batch.as_ref().is_some_and(|batch| batch.is_vetted);
-        self.is_aborting() && !(is_vetted && index == 0)
+        let is_spared = self
+            .state
+            .batch
+            .as_ref()
+            .is_some_and(|batch| batch.mode.is_intervened() || (batch.is_vetted && index == 0));
+        self.is_aborting() && !is_spared
     }
 
     // ---- parallel -------------------------------------------------------------------------------------------------
@@ -193,17 +198,19 @@ impl Mover<'_> {
     /// Nothing keeps the call from running any more, unless its tool has already answered.
     pub(super) fn prepared(&mut self, index: u16) {
         let is_immediate = self.call(index).is_some_and(|call| call.marks.is_immediate());
-        if is_immediate {
+        if is_immediate && !self.is_aborting() {
             self.judge_outcome(index, Ending::Blocked);
         } else {
             self.set_status(index, CallStatus::Planned(Plan::Ready));
         }
     }
 
+    /// Starts what is ready, or skips it for steering. Steering does not take an approval back.
     fn launch(&mut self) {
         for index in self.indexes() {
             if self.has_status(index, CallStatus::Planned(Plan::Ready)) {
-                if self.is_steered() {
+                let is_approved = self.call(index).is_some_and(|call| call.marks.is_approved());
+                if self.is_steered() && !is_approved {
                     self.conclude(index, skipped_result(), Ending::Skipped);
                 } else {
                     self.start(index);
@@ -212,7 +219,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Calls that a person approved after the launch of the others. Steering does not take an approval back.
+    /// Calls that a person approved after the launch of the others.
     fn launch_approved(&mut self) {
         for index in self.indexes() {
             if self.has_status(index, CallStatus::Planned(Plan::Ready)) {
@@ -223,6 +230,7 @@ impl Mover<'_> {
 
     /// What was prepared ends first, with its messages; then the calls that nobody has looked at, one by one.
     fn abort_parallel(&mut self, turn: u32) {
+        self.enter_batch(turn, BatchStage::Running);
         for index in self.indexes() {
             if self.is_shown(index) {
                 self.abort_call(index);

@@ -5,21 +5,21 @@
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
 use crate::guard::loops::{self, CallFacts};
 use crate::ids::JsonText;
-use crate::input::{CallPlan, CallVerdict, Fact, Hook, HookAnswer, HookCall, Intervention};
+use crate::input::{CallPlan, CallVerdict, Fact, Hook, HookAnswer, Intervention};
 use crate::limits::CALLS_MAX;
 use crate::message::ToolResult;
-use crate::phase::{DispatchStage, ParkReason, Phase};
+use crate::phase::{DispatchStage, Phase};
 use crate::state::{Batch, BatchMode, Call, CallMarks, CallStatus, Plan};
 
 impl Mover<'_> {
     pub(super) fn dispatch(&mut self, turn: u32, stage: DispatchStage, fact: &Fact) -> bool {
         match fact {
-            Fact::BatchAdmitted { calls, total, is_sequential } if stage == DispatchStage::Resolve => {
+            Fact::BatchAdmitted { calls, total, is_sequential }
+                if stage == DispatchStage::Resolve && is_whole(calls, *total) =>
+            {
                 self.admit_batch(turn, calls, *total, *is_sequential);
             }
-            Fact::HookReturned { hook, answer } if stage == DispatchStage::Hook => {
-                return self.batch_hook(turn, *hook, answer);
-            }
+            Fact::HookReturned { hook: _, answer } => return self.batch_hook(turn, answer),
             // Carried out while the batch is prepared, so that every call gets its result.
             Fact::CancelRequested { position, reason, is_handoff } => {
                 self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
@@ -27,8 +27,12 @@ impl Mover<'_> {
             Fact::DeadlinePassed => self.note_deadline(),
             Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
             Fact::Stopped => {}
-            Fact::Missing { what } => self.park(ParkReason::Missing(what.clone())),
+            Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::ApprovalGiven { position, .. } | Fact::Resolved { position, .. } => {
+                self.take_stale(Some(*position))
+            }
+            Fact::Released { position } => self.take_stale(*position),
             Fact::Admitted(_)
             | Fact::Polled
             | Fact::Drained { .. }
@@ -38,16 +42,12 @@ impl Mover<'_> {
             | Fact::ModelFailed(_)
             | Fact::ModelInterrupted { .. }
             | Fact::BatchAdmitted { .. }
-            | Fact::HookReturned { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
-            | Fact::ApprovalGiven { .. }
-            | Fact::Resolved { .. }
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }
-            | Fact::CompactFailed { .. }
-            | Fact::Released { .. } => return ILLEGAL,
+            | Fact::CompactFailed { .. } => return ILLEGAL,
         }
         LEGAL
     }
@@ -143,10 +143,7 @@ impl Mover<'_> {
         }
     }
 
-    fn batch_hook(&mut self, turn: u32, hook: HookCall, answer: &HookAnswer) -> bool {
-        if hook.hook != Hook::BeforeToolBatch {
-            return ILLEGAL;
-        }
+    fn batch_hook(&mut self, turn: u32, answer: &HookAnswer) -> bool {
         match answer {
             HookAnswer::Intervene(intervention) if !self.is_aborting() => self.intervene(turn, intervention),
             // The hook fails closed: its own failure blocks the batch as a critical loop would.
@@ -187,6 +184,11 @@ impl Mover<'_> {
         }
         self.begin_batch(turn);
     }
+}
+
+/// Every call of the answer is planned, or as many as a batch may have.
+fn is_whole(plans: &[CallPlan], total: u32) -> bool {
+    usize::try_from(total).is_ok_and(|total| plans.len() == total.min(CALLS_MAX))
 }
 
 fn intervention(plan: &CallPlan, plans: &[CallPlan], finding: loops::Finding) -> Intervention {

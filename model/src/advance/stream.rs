@@ -13,9 +13,10 @@ use crate::state::Core;
 
 impl Mover<'_> {
     pub(super) fn stream(&mut self, turn: u32, attempt: u32, stage: StreamStage, fact: &Fact) -> bool {
-        let is_called = match stage {
-            StreamStage::InFlight | StreamStage::Open => true,
-            StreamStage::Ready | StreamStage::Backoff { .. } => false,
+        let (is_called, is_waiting) = match stage {
+            StreamStage::Ready => (false, false),
+            StreamStage::InFlight | StreamStage::Open => (true, false),
+            StreamStage::Backoff { .. } => (false, true),
         };
         match fact {
             Fact::RequestPrepared(request) if stage == StreamStage::Ready => {
@@ -25,7 +26,7 @@ impl Mover<'_> {
             Fact::ModelAnswered { message } if is_called => self.answered(turn, message),
             Fact::ModelFailed(failure) if is_called => self.failed(turn, attempt, failure),
             Fact::ModelInterrupted { usage } if is_called => self.interrupted(turn, attempt, *usage),
-            Fact::TimerFired if !is_called && stage != StreamStage::Ready => {
+            Fact::TimerFired if is_waiting => {
                 self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Ready });
             }
             Fact::CancelRequested { position, reason, is_handoff } => {
@@ -37,10 +38,16 @@ impl Mover<'_> {
                 self.abort_unless_called(is_called);
             }
             Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
-            Fact::Stopped if is_called => self.interrupted(turn, attempt, None),
-            Fact::Stopped => {}
-            Fact::Missing { what } => self.park(ParkReason::Missing(what.clone())),
+            Fact::Stopped => self.lose_call(turn, attempt, is_called),
+            Fact::Missing { what } => {
+                self.lose_call(turn, attempt, is_called);
+                self.miss(what);
+            }
             Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::ApprovalGiven { position, .. } | Fact::Resolved { position, .. } => {
+                self.take_stale(Some(*position))
+            }
+            Fact::Released { position } => self.take_stale(*position),
             Fact::Admitted(_)
             | Fact::Polled
             | Fact::Drained { .. }
@@ -53,13 +60,10 @@ impl Mover<'_> {
             | Fact::HookReturned { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
-            | Fact::ApprovalGiven { .. }
-            | Fact::Resolved { .. }
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }
-            | Fact::CompactFailed { .. }
-            | Fact::Released { .. } => return ILLEGAL,
+            | Fact::CompactFailed { .. } => return ILLEGAL,
         }
         LEGAL
     }
@@ -68,6 +72,13 @@ impl Mover<'_> {
     fn abort_unless_called(&mut self, is_called: bool) {
         if !is_called {
             self.abort();
+        }
+    }
+
+    /// Nobody will tell any more what came of a call in flight.
+    fn lose_call(&mut self, turn: u32, attempt: u32, is_called: bool) {
+        if is_called {
+            self.interrupted(turn, attempt, None);
         }
     }
 
