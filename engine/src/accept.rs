@@ -47,6 +47,8 @@ impl Submitting {
                 let run = known.map_err(|_| Error::NoSuchRun("under this key".to_owned()))?;
                 Ok(Accepted { run, session, is_known: true })
             }
+            // The id of a job in a batch follows from its names: the run was there before.
+            Err(store::Error::Conflict { .. }) => Ok(Accepted { run, session, is_known: true }),
             Err(error) => Err(error.into()),
         }
     }

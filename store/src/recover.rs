@@ -1,12 +1,12 @@
 //! What an open finds in the journal, and what it does about it.
 //!
-//! `survey` only reads: it tells a torn tail (bytes that no barrier ever covered) from damage (bytes that one did).
-//! `repair` makes the accepted part durable before anything is answered, and seals what the last writer left open.
-//! Nothing is ever appended to a segment that this process did not make.
+//! `survey` only reads: it tells a torn tail (bytes that no barrier ever covered) from damage (bytes that one
+//! did). `repair` makes the accepted part durable before anything is answered, and seals what the last writer
+//! left open. Nothing is ever appended to a segment that this process did not make.
 //!
-//! A bad place is damage if a whole group behind it, in the same segment or a later one, names a durable offset past
-//! it, or if a later segment continues from past it. Otherwise everything from there on is cut, whole frames too: no
-//! barrier covered them, so nobody was told that they exist.
+//! A bad place is damage if a whole group behind it, in the same segment or a later one, names a durable
+//! offset past it, or if a later segment continues from past it. Otherwise everything from there on is cut,
+//! whole frames too: no barrier covered them, so nobody was told that they exist.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -56,8 +56,9 @@ pub struct Cut {
 
 /// Reads what is there, without writing.
 ///
-/// A writer may append while this reads: it may see a later group and not yet the one before, which looks like damage.
-/// Damage stays where it is, a moving tail does not, so only what is found in the same place twice is reported.
+/// A writer may append while this reads: it may see a later group and not yet the one before, which looks
+/// like damage. Damage stays where it is, a moving tail does not, so only what is found in the same place
+/// twice is reported.
 pub(crate) fn survey(disk: &dyn Fs, dir: &Path) -> Result<Survey, Error> {
     let mut before = None;
     loop {

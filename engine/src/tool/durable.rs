@@ -1,15 +1,16 @@
 //! Replacing a file so that the change survives power loss, and telling after a crash whether it happened.
 //!
-//! Owns the order of the operations. It must never leave a half file under the file's name, and never answer before the
-//! file and every directory on the way to it are synced.
+//! Owns the order of the operations. It must never leave a half file under the file's name, and never answer
+//! before the file and every directory on the way to it are synced.
 //!
 //! The order, and why a probe can tell what happened:
-//! 1. The intent (what the file was, what it is to be, what the call answers) is in the call's scratch, synced, before
-//!    anything else happens. So without an intent nothing happened.
-//! 2. The new content goes to a temporary file beside the file and is synced; then one rename puts it in place. So the
-//!    file is the old one or the new one, and its hash says which.
-//! 3. The directories are synced from the file up to the workspace, also those that an earlier try made, then the call
-//!    answers. A probe that finds the new file syncs them too: the rename may not be on the disk yet.
+//! 1. The intent (what the file was, what it is to be, what the call answers) is in the call's scratch,
+//!    synced, before anything else happens. So without an intent nothing happened.
+//! 2. The new content goes to a temporary file beside the file and is synced; then one rename puts it in
+//!    place. So the file is the old one or the new one, and its hash says which.
+//! 3. The directories are synced from the file up to the workspace, also those that an earlier try made, then
+//!    the call answers. A probe that finds the new file syncs them too: the rename may not be on the disk
+//!    yet.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -42,6 +43,9 @@ const INTENT_BYTES_MAX: u64 = 16 << 20;
 pub(super) trait Door {
     /// Performs one operation.
     fn pass<T>(&self, name: &'static str, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T>;
+
+    /// Syncs one file or directory.
+    fn sync(&self, name: &'static str, file: &File) -> io::Result<()>;
 }
 
 /// The door that is always open.
@@ -50,6 +54,10 @@ pub(super) struct Disk;
 impl Door for Disk {
     fn pass<T>(&self, _name: &'static str, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         operation()
+    }
+
+    fn sync(&self, _name: &'static str, file: &File) -> io::Result<()> {
+        file.sync_all()
     }
 }
 
@@ -83,26 +91,23 @@ pub(super) struct Snapshot {
 impl Snapshot {
     /// The file at `place`; none if nothing is there.
     pub(super) fn of(place: &Place) -> io::Result<Option<Self>> {
-        match place.open_file() {
-            Ok(file) => Self::read(file, |_| ()).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let file = match place.open_file() {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let hash = blake3::Hasher::new().update_reader(&file)?.finalize();
+        Ok(Some(Self { hash: *hash.as_bytes(), mode: mode(&file)? }))
     }
 
-    /// The open `file`, whose content `each` sees in pieces.
-    pub(super) fn read(mut file: File, mut each: impl FnMut(&[u8])) -> io::Result<Self> {
-        let mode = file.metadata()?.mode() & 0o7777;
-        let mut hasher = blake3::Hasher::new();
-        let mut buffer = vec![0; 1 << 16];
-        loop {
-            let length = file.read(&mut buffer)?;
-            let Some(piece @ [_, ..]) = buffer.get(..length) else { break };
-            hasher.update(piece);
-            each(piece);
-        }
-        Ok(Self { hash: *hasher.finalize().as_bytes(), mode })
+    /// The open `file`, whose whole content is `content`.
+    pub(super) fn with_content(file: &File, content: &[u8]) -> io::Result<Self> {
+        Ok(Self { hash: *blake3::hash(content).as_bytes(), mode: mode(file)? })
     }
+}
+
+fn mode(file: &File) -> io::Result<u32> {
+    Ok(file.metadata()?.mode() & 0o7777)
 }
 
 /// A change of one file.
@@ -125,7 +130,6 @@ struct Intent {
     path: Vec<u8>,
     before: Option<[u8; 32]>,
     after: [u8; 32],
-    length: u64,
     result: ToolResult,
 }
 
@@ -139,7 +143,6 @@ pub(super) fn replace(door: &impl Door, site: &Site, change: Change<'_>) -> Resu
         path: path.as_os_str().as_bytes().to_vec(),
         before,
         after,
-        length: change.after.len() as u64,
         result: change.result,
     };
     if let Some(scratch) = &site.scratch {
@@ -161,7 +164,7 @@ pub(super) async fn probe(call: &CallContext) -> Probe {
     tokio::task::spawn_blocking(move || probe_through(&Disk, &site)).await.unwrap_or(Probe::Unknown)
 }
 
-fn probe_through(door: &impl Door, site: &Site) -> Probe {
+pub(super) fn probe_through(door: &impl Door, site: &Site) -> Probe {
     let Some(scratch) = &site.scratch else { return Probe::Unknown };
     let intent = match read_intent(&scratch.join(INTENT_NAME)) {
         Ok(intent) if intent.version == INTENT_VERSION => intent,
@@ -191,7 +194,7 @@ fn look(door: &impl Door, site: &Site, intent: Intent) -> Result<Probe, String> 
 /// Syncs a file that is what it is to be, and every directory from it up to the workspace.
 fn settle(door: &impl Door, place: &Place) -> io::Result<()> {
     let file = place.open_file()?;
-    door.pass("sync file", || file.sync_all())?;
+    door.sync("sync file", &file)?;
     sync_dirs(door, place.dirs(), &[])
 }
 
@@ -255,7 +258,7 @@ fn fill(
         let permissions = std::fs::Permissions::from_mode(before.mode);
         door.pass("set mode", || file.set_permissions(permissions))?;
     }
-    door.pass("sync file", || file.sync_all())
+    door.sync("sync file", &file)
 }
 
 fn remove(door: &impl Door, dir: &File, name: &OsStr) -> io::Result<()> {
@@ -266,7 +269,7 @@ fn remove(door: &impl Door, dir: &File, name: &OsStr) -> io::Result<()> {
 }
 
 fn sync_dirs(door: &impl Door, above: &[File], below: &[File]) -> io::Result<()> {
-    above.iter().chain(below).rev().try_for_each(|dir| door.pass("sync directory", || dir.sync_all()))
+    above.iter().chain(below).rev().try_for_each(|dir| door.sync("sync directory", dir))
 }
 
 /// Keeps the intent under its name only once it is whole.
@@ -277,13 +280,13 @@ fn keep_intent(door: &impl Door, scratch: &Path, intent: &Intent) -> io::Result<
     let mut options = OpenOptions::new();
     let mut file = door.pass("create", || options.write(true).create(true).truncate(true).open(&fresh))?;
     door.pass("write", || file.write_all(&bytes))?;
-    door.pass("sync file", || file.sync_all())?;
+    door.sync("sync file", &file)?;
     door.pass("rename", || std::fs::rename(&fresh, scratch.join(INTENT_NAME)))?;
-    door.pass("sync directory", || File::open(scratch)?.sync_all())
+    door.sync("sync directory", &File::open(scratch)?)
 }
 
-/// Makes the scratch directory and the missing ones above it; each is synced into the one above, also when an earlier
-/// try made it.
+/// Makes the scratch directory and the missing ones above it; each is synced into the one above, also when an
+/// earlier try made it.
 fn make_scratch(door: &impl Door, scratch: &Path) -> io::Result<()> {
     let parent = scratch.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !parent.is_dir() {
@@ -292,7 +295,7 @@ fn make_scratch(door: &impl Door, scratch: &Path) -> io::Result<()> {
     if !scratch.is_dir() {
         door.pass("make directory", || DirBuilder::new().mode(0o700).create(scratch))?;
     }
-    door.pass("sync directory", || File::open(parent)?.sync_all())
+    door.sync("sync directory", &File::open(parent)?)
 }
 
 fn read_intent(path: &Path) -> io::Result<Intent> {

@@ -1,6 +1,7 @@
 //! The tools of an engine, by name.
 //!
-//! Owns the list and each tool's compiled schema. It must never find a tool under a name that is not exactly its own.
+//! Owns the list and each tool's compiled schema. It must never find a tool under a name that is not exactly
+//! its own.
 
 use std::collections::HashMap;
 use std::sync::Arc;

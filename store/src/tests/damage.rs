@@ -4,6 +4,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use proptest::prelude::*;
+
 use super::{durable, open, options, ordered, run, seqs};
 use crate::fs::RealFs;
 use crate::{Cut, Error, JournalStore, Store, verify};
@@ -19,7 +21,8 @@ fn flip(path: &Path, offset: u64, bit: u8) {
     file.write_all_at(&[byte[0] ^ 1 << bit], offset).unwrap();
 }
 
-/// A killed store with three durable commits and an ordered one; answers where the last group begins and ends.
+/// A killed store with three durable commits and an ordered one; answers where the last group begins and
+/// ends.
 fn killed(dir: &Path) -> (u64, u64) {
     let store = open(dir);
     let epoch = store.claim().unwrap();
@@ -160,4 +163,25 @@ fn groups(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
         from = offset + 1;
     }
     starts
+}
+
+proptest! {
+    /// Whatever a block says, reading it ends with an answer.
+    #[test]
+    fn any_bytes_are_read_without_a_panic(
+        tag in proptest::sample::select(vec![b'H', b'G', b'F', b'I']),
+        body in proptest::collection::vec(any::<u8>(), 0..400),
+    ) {
+        let mut bytes = vec![0; crate::frame::ENVELOPE];
+        bytes.extend([tag, crate::frame::FORMAT]);
+        bytes.extend(body);
+        let len = bytes.len();
+        crate::frame::close(&mut bytes, 0, len, 1, 0);
+        let content = crate::frame::block(&bytes, 1, 0).unwrap();
+        let _ = crate::frame::head(content);
+        let _ = crate::frame::group(content);
+        let _ = crate::frame::frame(content).map(crate::frame::Frame::to_record);
+        let _ = crate::index::footer(content);
+        let _ = crate::scan::group_at(&bytes, &crate::Point { segment: 1, ..crate::Point::START });
+    }
 }

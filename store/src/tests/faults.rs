@@ -123,6 +123,20 @@ fn a_disk_that_stays_broken_is_an_error_until_it_is_whole_again() {
 }
 
 #[test]
+fn what_was_refused_is_not_there_after_a_kill() {
+    for failing in ["sync", "write"] {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Arc::new(BrokenDisk::default());
+        let (store, epoch) = open_on(&disk, dir.path());
+        durable(&store, epoch, run(1), 0).unwrap();
+        disk.set_rule(Some(Box::new(move |name, _| (name == failing).then(|| io::Error::other("broken")))));
+        assert!(matches!(durable(&store, epoch, run(1), 1), Err(Error::Io { .. })));
+        drop(store);
+        assert_eq!(seqs(&open(dir.path()), run(1)), [0]);
+    }
+}
+
+#[test]
 fn a_full_disk_refuses_new_runs_first_and_the_store_goes_on_when_space_is_back() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(BrokenDisk::default());
