@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use model::encode::Encoded;
 use model::inbox::Item;
+use model::state::Wants;
 use model::{LOGIC_VERSION, Phase, Record, RunId, RunState};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream, Ticket};
 
@@ -54,8 +55,14 @@ impl Submitting {
     }
 }
 
-/// Checks a job and hands its first record to the store.
-pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submitting, Error> {
+/// Checks a job and hands its first record to the store. A program that drives the run itself is `attached`: the run
+/// stops at every checkpoint for its abort, as it does for sources.
+pub(crate) fn submit(
+    shared: &Shared,
+    run: RunId,
+    job: &Job,
+    is_attached: bool,
+) -> Result<Submitting, Error> {
     let defaults = &shared.config.defaults;
     let model = job.model.as_deref().or(defaults.model.as_deref()).ok_or(ModelError::Unnamed)?;
     let provider = shared.models.resolve(model, &shared.config)?;
@@ -74,6 +81,7 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submittin
         }
     }
     let wants = shared.wants();
+    let wants = Wants { has_sources: wants.has_sources || is_attached, ..wants };
     let (submission, facts) = job::submission(run, &job, &shared.config, wants, model, provider.identity());
     let state = RunState::new(&submission, at, shared.owner());
     let (encoded, changes) = Encoded::all(&state);

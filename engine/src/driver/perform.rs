@@ -39,10 +39,10 @@ impl Driver {
     /// What is known of an effect since before a failed barrier took its commit back.
     fn tell_again(&mut self) -> Option<Performed> {
         let index = self
-            .known
+            .retold
             .iter()
             .position(|(effect, _)| self.effects.contains(effect) && !self.active.contains(effect))?;
-        let (effect, fact) = self.known.remove(index);
+        let (effect, fact) = self.retold.remove(index);
         Some(Performed { effect, fact })
     }
 
