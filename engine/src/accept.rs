@@ -57,12 +57,7 @@ impl Submitting {
 
 /// Checks a job and hands its first record to the store. A program that drives the run itself is `attached`: the run
 /// stops at every checkpoint for its abort, as it does for sources.
-pub(crate) fn submit(
-    shared: &Shared,
-    run: RunId,
-    job: &Job,
-    is_attached: bool,
-) -> Result<Submitting, Error> {
+pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) -> Result<Submitting, Error> {
     let defaults = &shared.config.defaults;
     let model = job.model.as_deref().or(defaults.model.as_deref()).ok_or(ModelError::Unnamed)?;
     let provider = shared.models.resolve(model, &shared.config)?;

@@ -64,7 +64,7 @@ pub async fn run_loop(
     let messages = std::mem::take(&mut *lock(&gathered.new));
     transcript.extend(messages.iter().map(|message| Message::clone(message)));
     match rest {
-        Rest::Failed(reason) => Err(Error::Sink(reason)),
+        Rest::Failed(reason) => Err(Error::Stopped(reason)),
         rest => Ok(LoopEnd { rest, messages }),
     }
 }

@@ -15,6 +15,7 @@ mod tool_call;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -268,9 +269,15 @@ impl Driver {
 /// Everything that became ready together begins before the first of it is taken in: calls are launched together, and
 /// one that answers at once does not put the others off.
 async fn let_siblings_begin(has_siblings: bool) {
-    if has_siblings {
-        tokio::task::yield_now().await;
-    }
+    let mut must_wait = has_siblings;
+    std::future::poll_fn(|context| {
+        if std::mem::take(&mut must_wait) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    })
+    .await;
 }
 
 fn control_fact(position: u64, control: Control) -> Fact {

@@ -41,7 +41,8 @@ fn id(name: &str) -> &str {
 
 /// Runs a scenario and compares everything it led to.
 pub fn check(script: Script) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let running = async { tokio::time::timeout(std::time::Duration::from_secs(3600), script.run()).await };
     let (trace, transcript) = runtime.block_on(running).expect("the scenario ends");
     let key = id(script.name);
@@ -90,7 +91,7 @@ fn comparable(body: &str) -> String {
     }
     let details = body.rsplit_once(" :: ").and_then(|(before, details)| {
         let value: Value = serde_json::from_str(details).ok().filter(Value::is_object)?;
-        Some(format!("{before} :: {value}"))
+        Some(format!("{before} :: {}", model::JsonText::from(&value).as_str()))
     });
     details.unwrap_or_else(|| body.to_owned())
 }
@@ -113,6 +114,10 @@ fn every_difference_has_a_reason_and_every_trace_a_scenario() {
     for (key, expected) in ours.iter().chain(&read("loop-traces.jsonl")) {
         let is_impossible = ours.get(key).is_some_and(|ours| ours.is_impossible);
         assert!(is_impossible || scenarios.contains(&format!("script(\"{key} ")), "no scenario {key}");
-        assert!(!ours.contains_key(key) || !ours[key].why.is_empty(), "{} differs without a reason", expected.name);
+        assert!(
+            !ours.contains_key(key) || !ours[key].why.is_empty(),
+            "{} differs without a reason",
+            expected.name
+        );
     }
 }

@@ -1,9 +1,9 @@
 //! The scenarios of `tests/cases/loop-traces.jsonl`.
 
 use engine::provider::UpdateKind;
+use model::ToolResult;
 use model::input::{Hook, NextTurn};
 use model::message::StopReason;
-use model::ToolResult;
 use serde_json::json;
 
 use crate::check;
@@ -179,7 +179,11 @@ fn abort_before_the_batch() {
 
 #[test]
 fn the_model_fails() {
-    check(script("11b streamFn throws (runAgentLoop rejects)").polls().model([crate::parts::Reply::Fails("net")]));
+    check(
+        script("11b streamFn throws (runAgentLoop rejects)")
+            .polls()
+            .model([crate::parts::Reply::Fails("net")]),
+    );
 }
 
 #[test]
@@ -273,21 +277,24 @@ fn every_way_not_to_run() {
     let names = ["nope", "req", "t", "t", "t", "bang", "str"];
     let ids = ["1", "2", "3", "4", "5", "6", "7"];
     let named: Vec<(&str, &str)> = ids.into_iter().zip(names).collect();
-    let required = json!({ "type": "object", "required": ["n"], "properties": { "n": { "type": "number" } } });
+    let required =
+        json!({ "type": "object", "required": ["n"], "properties": { "n": { "type": "number" } } });
     check(
-        script("18 unknown / invalid / blocked / blocked-default / hook-throws / tool-throws / throws-string")
-            .polls()
-            .hooks(&[Hook::BeforeToolCall, Hook::AfterToolCall, Hook::AfterToolOutcome])
-            .answer("HOOK:beforeToolCall(3)", Answer::Block("no!"))
-            .answer("HOOK:beforeToolCall(4)", Answer::Block(""))
-            .answer("HOOK:beforeToolCall(5)", Answer::Fails("hookfail"))
-            .tools([
-                tool("req", "").parameters(required),
-                tool("t", "y"),
-                tool("bang", "").fails("bang"),
-                tool("str", "").fails("str"),
-            ])
-            .model([calls(&named), text("e")]),
+        script(
+            "18 unknown / invalid / blocked / blocked-default / hook-throws / tool-throws / throws-string",
+        )
+        .polls()
+        .hooks(&[Hook::BeforeToolCall, Hook::AfterToolCall, Hook::AfterToolOutcome])
+        .answer("HOOK:beforeToolCall(3)", Answer::Block("no!"))
+        .answer("HOOK:beforeToolCall(4)", Answer::Block(""))
+        .answer("HOOK:beforeToolCall(5)", Answer::Fails("hookfail"))
+        .tools([
+            tool("req", "").parameters(required),
+            tool("t", "y"),
+            tool("bang", "").fails("bang"),
+            tool("str", "").fails("str"),
+        ])
+        .model([calls(&named), text("e")]),
     );
 }
 
@@ -308,7 +315,9 @@ fn tools_found_when_called() {
 #[test]
 fn a_withdrawn_prompt() {
     check(
-        script("19b queued-cancel: prompt cancelled between start and end").prompts(&["p1"]).withdrawn(&["p1"]),
+        script("19b queued-cancel: prompt cancelled between start and end")
+            .prompts(&["p1"])
+            .withdrawn(&["p1"]),
     );
 }
 
@@ -374,9 +383,7 @@ fn an_answer_cannot_be_continued() {
 #[test]
 fn a_follow_up_after_a_result() {
     let base = vec![user("u"), calls(&[("1", "t")]).message(), crate::harness::result("1", "t", "y")];
-    check(
-        script("A5 toolResult-last with queued follow-up").base(base).prompts(&["f1"]).model([text("b")]),
-    );
+    check(script("A5 toolResult-last with queued follow-up").base(base).prompts(&["f1"]).model([text("b")]));
 }
 
 #[test]

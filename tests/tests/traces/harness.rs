@@ -201,9 +201,8 @@ impl Script {
         let hooks = (!self.hooks.is_empty()).then(|| {
             Arc::new(ScriptedHooks::new(log, &self.hooks, &self.answers)) as Arc<dyn engine::harness::Hooks>
         });
-        let context = self
-            .deferred
-            .map(|find| Arc::new(Deferred { find, log: Arc::clone(log) }) as Arc<dyn Context>);
+        let context =
+            self.deferred.map(|find| Arc::new(Deferred { find, log: Arc::clone(log) }) as Arc<dyn Context>);
         Harness { sources, hooks, context }
     }
 

@@ -260,7 +260,11 @@ fn abort_between_sequential_hooks() {
 #[test]
 fn handoff() {
     check(
-        script("10x handoff during a tool").polls().handoff_at("EXEC 1").tools(y()).model([calls(&[("1", "t")])]),
+        script("10x handoff during a tool")
+            .polls()
+            .handoff_at("EXEC 1")
+            .tools(y())
+            .model([calls(&[("1", "t")])]),
     );
 }
 
@@ -508,7 +512,11 @@ fn a_result_goes_on() {
 #[test]
 fn an_answer_is_rejected_before_steering_is_polled() {
     let base = vec![user("u"), calls(&[("1", "t")]).message()];
-    check(script("A4 low-level continue rejects although steering is queued").steering(&[&["s"]]).continues(base));
+    check(
+        script("A4 low-level continue rejects although steering is queued")
+            .steering(&[&["s"]])
+            .continues(base),
+    );
 }
 
 #[test]
@@ -530,6 +538,8 @@ fn after_a_handoff_nothing_goes_on() {
 #[test]
 fn after_an_error_nothing_goes_on() {
     check(
-        script("A10 continue after a failed model call is rejected").then_continues().model([Reply::Fails("net")]),
+        script("A10 continue after a failed model call is rejected")
+            .then_continues()
+            .model([Reply::Fails("net")]),
     );
 }
