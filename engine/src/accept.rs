@@ -2,11 +2,11 @@
 //!
 //! Owns acknowledgement: what these functions return `Ok` for is durable, once for each key, whatever happens next.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use model::encode::Encoded;
 use model::inbox::Item;
-use model::state::Wants;
 use model::{LOGIC_VERSION, Phase, Record, RunId, RunState};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream, Ticket};
 
@@ -60,6 +60,7 @@ impl Submitting {
 pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) -> Result<Submitting, Error> {
     let defaults = &shared.config.defaults;
     let model = job.model.as_deref().or(defaults.model.as_deref()).ok_or(ModelError::Unnamed)?;
+    let model = &*with_absolute_path(model);
     let provider = shared.models.resolve(model, &shared.config)?;
     check(shared, job)?;
     let at = shared.clock.now();
@@ -75,10 +76,9 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
             message.at = at;
         }
     }
-    let wants = shared.wants();
-    let wants = Wants { has_sources: wants.has_sources || is_attached, ..wants };
-    let (submission, facts) = job::submission(run, &job, &shared.config, wants, model, provider.identity());
-    let state = RunState::new(&submission, at, shared.owner());
+    let (mut submission, facts) = job::submission(shared, run, &job, model, provider.identity());
+    submission.wants.has_sources |= is_attached;
+    let state = RunState::new(&submission, at);
     let (encoded, changes) = Encoded::all(&state);
     let meta = Meta::new(&submission, &facts, at);
     let session = submission.session.clone();
@@ -108,6 +108,15 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
         durability: Durability::Durable,
     });
     Ok(Submitting { run, session, ticket })
+}
+
+/// The name of a model that is a file, with the file's absolute path: whoever resumes the run may stand elsewhere.
+fn with_absolute_path(model: &str) -> Cow<'_, str> {
+    let file = model.strip_prefix("rehearsal:").filter(|file| !file.is_empty());
+    match file.and_then(|file| std::path::absolute(file).ok()?.into_os_string().into_string().ok()) {
+        Some(path) => Cow::Owned(format!("rehearsal:{path}")),
+        None => Cow::Borrowed(model),
+    }
 }
 
 fn check(shared: &Shared, job: &Job) -> Result<(), Error> {

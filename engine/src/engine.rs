@@ -61,6 +61,8 @@ pub struct Engine {
 #[derive(Debug, Default)]
 struct Driving {
     count: AtomicUsize,
+    /// Runs without a driver that a timer will wake.
+    waiting: AtomicUsize,
     changed: tokio::sync::Notify,
 }
 
@@ -144,6 +146,7 @@ impl Builder {
             report: Report::default(),
             lanes: Mutex::new(Lanes::new(width)),
             stop: CancellationToken::new(),
+            drain: CancellationToken::new(),
         };
         let engine = Engine { shared: Arc::new(shared), journal, driving: Arc::default() };
         engine.fill_lanes()?;
@@ -302,9 +305,9 @@ impl Engine {
         Ok(can_move)
     }
 
-    /// Gives free slots to runs that are ready.
+    /// Gives free slots to runs that are ready, unless the engine is to stop.
     fn run_ready(&self) {
-        loop {
+        while !self.shared.stop.is_cancelled() && !self.shared.drain.is_cancelled() {
             let next = lock(&self.shared.lanes).next();
             let Some(run) = next else { return };
             match self.session_of(run) {
@@ -375,6 +378,7 @@ impl Engine {
         let at = deadline.map_or(until, |deadline| deadline.min(until));
         let left = Duration::from_millis(at.since(self.shared.clock.now()));
         let engine = self.clone();
+        self.driving.waiting.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
             tokio::select! {
                 () = engine.shared.stop.cancelled() => {}
@@ -385,6 +389,8 @@ impl Engine {
                     engine.run_ready();
                 }
             }
+            engine.driving.waiting.fetch_sub(1, Ordering::AcqRel);
+            engine.driving.changed.notify_waiters();
         });
     }
 
@@ -398,14 +404,24 @@ impl Engine {
     /// Stops: drivers commit what they have and end; commands under supervisors run on. Returns when all have ended.
     pub async fn stop(&self) {
         self.shared.stop.cancel();
-        while self.driving.count.load(Ordering::Acquire) > 0 {
-            let changed = self.driving.changed.notified();
-            if self.driving.count.load(Ordering::Acquire) == 0 {
-                break;
-            }
-            // The bound covers a driver that ended between the two looks.
-            let _ = tokio::time::timeout(Duration::from_millis(50), changed).await;
-        }
+        self.driving.until(|driving| driving.count.load(Ordering::Acquire) == 0).await;
+    }
+
+    /// Stops once open turns have ended: no further turn and no further run begins meanwhile.
+    pub async fn drain(&self) {
+        self.shared.drain.cancel();
+        self.driving.until(|driving| driving.count.load(Ordering::Acquire) == 0).await;
+        self.stop().await;
+    }
+
+    /// Returns when no run can move any more without a person or another resume: all have ended, are parked, or stand
+    /// in their session's lane behind one that is.
+    pub async fn rested(&self) {
+        let is_rested = |driving: &Driving| {
+            // A run that is woken counts as driven before it no longer counts as waiting.
+            driving.waiting.load(Ordering::Acquire) == 0 && driving.count.load(Ordering::Acquire) == 0
+        };
+        self.driving.until(is_rested).await;
     }
 
     /// Stops and closes the store, so that the next open finds everything as it is.
@@ -450,6 +466,15 @@ impl Engine {
             self.run_ready();
         }
         Ok(())
+    }
+}
+
+impl Driving {
+    async fn until(&self, is_so: impl Fn(&Self) -> bool) {
+        while !is_so(self) {
+            // The bound covers a change between the look and the wait.
+            let _ = tokio::time::timeout(Duration::from_millis(50), self.changed.notified()).await;
+        }
     }
 }
 

@@ -34,6 +34,9 @@ pub enum Error {
     /// No such run.
     #[error("no run {0}; `sprag ls` lists the runs there are")]
     NoSuchRun(String),
+    /// A name that does not say which run or call is meant.
+    #[error("{0}")]
+    Name(String),
     /// The run has ended; nothing can be accepted for it.
     #[error("run {0} has ended; start a new run in its session instead")]
     RunEnded(RunId),

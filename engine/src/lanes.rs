@@ -12,8 +12,16 @@ use model::RunId;
 pub(crate) struct Lanes {
     width: usize,
     held: usize,
-    sessions: HashMap<String, VecDeque<RunId>>,
+    sessions: HashMap<String, VecDeque<Place>>,
     ready: VecDeque<RunId>,
+}
+
+/// A run's place in the lane of its session.
+#[derive(Debug)]
+struct Place {
+    run: RunId,
+    /// It runs when its turn comes; a run that a stop or a crash left waits for a resume.
+    is_active: bool,
 }
 
 impl Lanes {
@@ -26,16 +34,20 @@ impl Lanes {
     /// left waits for a resume, and keeps its place.
     pub(crate) fn join(&mut self, session: &str, run: RunId, is_active: bool) {
         let lane = self.sessions.entry(session.to_owned()).or_default();
-        lane.push_back(run);
+        lane.push_back(Place { run, is_active });
         if lane.len() == 1 && is_active {
             self.ready.push_back(run);
         }
     }
 
-    /// A run that waits in front of its session's lane is ready again: after a person's answer, a timer or a resume.
-    /// `goes_first` puts it before those that wait for a slot.
+    /// A run may go on: after a person's answer, a timer or a resume. It is ready once it is first in its session's
+    /// lane. `goes_first` puts it before those that wait for a slot.
     pub(crate) fn make_ready(&mut self, session: &str, run: RunId, goes_first: bool) {
-        let is_first = self.sessions.get(session).and_then(VecDeque::front) == Some(&run);
+        let Some(lane) = self.sessions.get_mut(session) else { return };
+        if let Some(place) = lane.iter_mut().find(|place| place.run == run) {
+            place.is_active = true;
+        }
+        let is_first = lane.front().is_some_and(|place| place.run == run);
         if !is_first || self.ready.contains(&run) {
             return;
         }
@@ -61,16 +73,16 @@ impl Lanes {
         self.held = self.held.saturating_sub(1);
     }
 
-    /// A run has ended: the next of its session is first in the lane. Answers that one.
+    /// A run has ended: the next of its session is first in the lane. Answers that one, if it is to run.
     pub(crate) fn leave(&mut self, session: &str, run: RunId) -> Option<RunId> {
         let lane = self.sessions.get_mut(session)?;
-        let was_first = lane.front() == Some(&run);
-        lane.retain(|other| *other != run);
-        let next = lane.front().copied();
-        if next.is_none() {
+        let was_first = lane.front().is_some_and(|place| place.run == run);
+        lane.retain(|place| place.run != run);
+        let next = lane.front().filter(|place| was_first && place.is_active).map(|place| place.run);
+        if lane.is_empty() {
             self.sessions.remove(session);
         }
-        next.filter(|_| was_first)
+        next
     }
 }
 
@@ -117,5 +129,18 @@ mod tests {
         assert_eq!(lanes.next(), None);
         lanes.make_ready("a", run(1), false);
         assert_eq!(lanes.next(), Some(run(1)));
+    }
+
+    #[test]
+    fn a_left_run_does_not_start_because_the_one_before_it_ends() {
+        let mut lanes = Lanes::new(8);
+        for n in 1..=3 {
+            lanes.join("a", run(n), false);
+        }
+        lanes.make_ready("a", run(1), false);
+        assert_eq!(lanes.leave("a", run(1)), None);
+        lanes.make_ready("a", run(3), false);
+        lanes.make_ready("a", run(2), false);
+        assert_eq!(lanes.leave("a", run(2)), Some(run(3)));
     }
 }

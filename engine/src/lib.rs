@@ -12,6 +12,7 @@
 mod accept;
 mod clock;
 pub mod config;
+pub mod control;
 mod driver;
 mod engine;
 mod entry;

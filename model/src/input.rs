@@ -1,7 +1,8 @@
 //! What happened: the inputs of the state machine.
 //!
-//! Owns the past tense. Every outside fact or decision that changes control flow is an input, so it is journaled and
-//! replays without asking again. It must never hold a sender, a handle or anything that cannot be written down.
+//! Owns the past tense. Every outside fact or decision that changes control flow is an input, so it is
+//! journaled and replays without asking again. It must never hold a sender, a handle or anything that cannot
+//! be written down.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,14 +10,15 @@ use crate::guard::loops::{CallFacts, Window};
 use crate::ids::{JsonText, Label, Millis, RunId};
 use crate::message::{AssistantMessage, Message, ToolResult, Usage};
 use crate::phase::EntryRef;
-use crate::state::{Limits, Wants};
+use crate::state::{Limits, Owner, Wants};
 
 /// One input: what happened, when, and what the inbox held at that moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
     /// When it happened. Never earlier than the input before it; an earlier one counts as that one's time.
     pub at: Millis,
-    /// What waits in the inbox. A checkpoint that finds nothing waiting is passed without a transition of its own.
+    /// What waits in the inbox. A checkpoint that finds nothing waiting is passed without a transition of its
+    /// own.
     pub waiting: Waiting,
     /// What happened.
     pub fact: Fact,
@@ -311,7 +313,8 @@ pub struct Request {
     pub hash: [u8; 32],
     /// Version of the converter that built it.
     pub converter_version: u16,
-    /// What the transform hook left out, as ids of messages (`seq`, `n`); none if it was not asked or made new text.
+    /// What the transform hook left out, as ids of messages (`seq`, `n`); none if it was not asked or made
+    /// new text.
     pub edits: Option<Vec<(u64, u32)>>,
     /// The most that the call may use; settled when the answer is known.
     pub reserve: Usage,
@@ -330,7 +333,8 @@ pub struct Failure {
     pub had_text: bool,
     /// What is known of its use.
     pub usage: Usage,
-    /// The answer so far, when it ended in an error of its own and is to stand in the transcript.
+    /// The answer so far, when it ended in an error of its own and is to stand in the transcript. It went
+    /// through [`crate::answer::settle`].
     pub partial: Option<Box<AssistantMessage>>,
 }
 
@@ -633,6 +637,8 @@ pub struct NextTurn {
 pub struct Submission {
     /// The run.
     pub run: RunId,
+    /// Its first owner.
+    pub owner: Owner,
     /// Key of the session that it belongs to.
     pub session: String,
     /// The prompts, in order. Empty for a continuation.
@@ -647,6 +653,7 @@ pub struct Submission {
     pub wants: Wants,
     /// Caps.
     pub limits: Limits,
-    /// The rest of the job, as canonical JSON of the engine: workspace, tools, labels, configuration snapshot.
+    /// The rest of the job, as canonical JSON of the engine: workspace, tools, labels, configuration
+    /// snapshot.
     pub job: JsonText,
 }

@@ -1,7 +1,7 @@
 //! What holds for every run, whatever happens to it.
 //!
-//! A driver looks at the effects of the state and answers one of them with a plausible fact; now and then it says
-//! something else. All choices come from proptest, so a failure shrinks to a short run.
+//! A driver looks at the effects of the state and answers one of them with a plausible fact; now and then it
+//! says something else. All choices come from proptest, so a failure shrinks to a short run.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -63,6 +63,7 @@ impl Drive {
         let Ok(step) = step else { return };
         assert!(!is_done(&before), "done absorbs every input");
         check_step(&before, &step);
+        self.shown.performed(&before.effects());
         let (state, moved) = step.into_record(input);
         check_record(&moved);
         self.shown.take(&moved);
@@ -272,7 +273,8 @@ fn check_step(before: &RunState, step: &Step) {
 
 fn check_record(moved: &Moved) {
     let record = Record::Moved(Box::new(moved.clone()));
-    assert_eq!(Record::from_bytes(&record.to_bytes()).as_ref(), Ok(&record));
+    assert_eq!(Record::from_bytes(&moved.to_bytes()).as_ref(), Ok(&record));
+    assert_eq!(moved.to_bytes(), record.to_bytes());
 }
 
 /// What an observer has seen so far, checked as it grows.
@@ -286,9 +288,10 @@ struct Shown {
     /// Calls of the newest answer; how many have a result in the transcript.
     calls: u32,
     answered: u32,
-    /// Per call of the turn: started to be looked at, ended, and the newest result.
+    /// Per call of the turn: started to be looked at, ended, may have run, and the newest result.
     looked_at: Vec<u32>,
     ended: Vec<u32>,
+    ran: Vec<u32>,
     results: BTreeMap<u32, ToolResult>,
 }
 
@@ -315,7 +318,8 @@ impl Shown {
                     assert!(*call < self.calls && !self.looked_at.contains(call), "a call is looked at once");
                     self.looked_at.push(*call);
                 }
-                Mark::ToolEnd { call, .. } => {
+                Mark::ToolEnd { call, is_started, .. } => {
+                    assert_eq!(self.ran.contains(call), *is_started, "a call that may have run says so");
                     assert!(self.looked_at.contains(call) && !self.ended.contains(call), "a call ends once");
                     assert!(self.results.contains_key(call), "a call that ends has a result");
                     self.ended.push(*call);
@@ -333,12 +337,22 @@ impl Shown {
         }
     }
 
+    /// The effects that may have been performed before the next input.
+    fn performed(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            if let Effect::RunTool { call, .. } = effect {
+                self.ran.push(u32::from(*call));
+            }
+        }
+    }
+
     fn turn_ended(&mut self) {
         assert!(self.is_turn_open, "a turn ends once");
         assert_eq!(self.answered, self.calls, "every call has its result before the turn ends");
         *self = Self { is_turn_open: false, calls: 0, answered: 0, ..std::mem::take(self) };
         self.looked_at.clear();
         self.ended.clear();
+        self.ran.clear();
         self.results.clear();
     }
 
@@ -397,7 +411,7 @@ fn limits() -> impl Strategy<Value = Limits> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_run_keeps_the_rules_and_can_be_ended(
@@ -484,4 +498,44 @@ fn time_never_goes_back() {
     }));
     assert!(script.feed_input(Input { at: START, waiting: Waiting::default(), fact: Fact::TimerFired }));
     assert_eq!(script.state.core.clock, Millis(i64::MAX));
+}
+
+/// Steps of a run that must be durable before what follows from them.
+fn barriers(header: &str, inputs: &[&str]) -> usize {
+    let mut script = Script::new(header);
+    let mut count = 0;
+    for text in inputs.iter().flat_map(|text| text.split("; ")) {
+        let before = script.state.effects();
+        assert!(script.feed(text), "{text}");
+        count += usize::from(model::needs_barrier(&before, &script.state));
+    }
+    assert!(is_done(&script.state));
+    count
+}
+
+#[test]
+fn a_run_of_r_rounds_needs_two_barriers_a_round_and_two_more() {
+    let round = "prepared; opened; answered calls 3; batch valid; returned 1; returned 0; returned 2";
+    let run = ["admitted; drained 0", round, round, round, "prepared; opened; answered text"];
+    assert_eq!(barriers("", &run), 2 * 3 + 2);
+
+    let round = "polled; prepared; answered calls 1; batch valid; hook before_tool_batch proceed; \
+                 hook before_tool_call.0 proceed; polled; returned 0; hook after_tool_call.0 proceed; \
+                 hook after_tool_outcome.0 proceed; hook prepare_next_turn proceed; \
+                 hook should_stop_after_turn proceed";
+    let run = [
+        "admitted; hook before_agent_run proceed; drained 0",
+        round,
+        round,
+        "polled; prepared; answered text; hook prepare_next_turn proceed",
+        "hook should_stop_after_turn proceed",
+        "polled; polled; polled; hook before_finalize proceed",
+    ];
+    assert_eq!(barriers("sources hooks=all", &run), 2 * 2 + 2);
+}
+
+#[test]
+fn one_after_another_each_call_after_the_first_adds_a_barrier() {
+    let round = "prepared; answered calls 3; batch sequential valid; returned 0; returned 1; returned 2";
+    assert_eq!(barriers("", &["admitted; drained 0", round, "prepared; answered text"]), 2 + 2 + 2);
 }

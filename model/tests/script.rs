@@ -1,7 +1,8 @@
 //! Scenarios as text: `> input`, then what follows from it: `< phase; effects; marks`.
 //!
-//! `> one; two` shows what follows from the last. `## name` starts a run, `: words` says how it was submitted, `? part` shows a part of the state. Everything else is
-//! written by the test: run it with `BLESS=1` and review the difference.
+//! `> one; two` shows what follows from the last. `## name` starts a run, `: words` says how it was
+//! submitted, `? part` shows a part of the state. Everything else is written by the test: run it with
+//! `BLESS=1` and review the difference.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -45,8 +46,12 @@ fn check(file: &str) {
     assert_reviewed(&format!("scripts/{file}"), &shown);
 }
 
-/// Feeds inputs separated by `;` and shows the last one; those before it must be legal.
+/// Feeds inputs separated by `;` and shows the last one; those before it must be legal. `9 times: a; b` feeds
+/// them so often.
 fn feed(script: &mut Script, inputs: &str) -> String {
+    let (times, inputs) = inputs.split_once(" times: ").unwrap_or(("1", inputs));
+    let times: u32 = times.parse().expect("a number of times");
+    (1..times).for_each(|_| script.feed_all(inputs));
     let (first, input) = inputs.rsplit_once("; ").unwrap_or(("", inputs));
     script.feed_all(first);
     let before = script.state.clone();
@@ -77,7 +82,13 @@ fn ask(state: &RunState, part: &str) -> String {
             let since = |at: Option<model::Millis>| at.map(|at| at.since(support::START));
             format!("at {:?}, paused since {:?}", since(core.deadline.at), since(core.deadline.paused_since))
         }
-        "charges" => format!("{}", core.retries.charges),
+        "retries" => format!(
+            "charges {}, passing in a row {}, watched after a compaction {}",
+            core.retries.charges, core.retries.passing, core.retries.post_compaction_left
+        ),
+        "crashes" => {
+            format!("since the last turn {}, unknown {}", core.crashes.since_turn, core.crashes.unknown_calls)
+        }
         "taint" => format!("{}", core.is_tainted),
         "model" => format!("{}", core.model),
         "context" => {

@@ -120,12 +120,15 @@ pub(crate) fn repair(disk: &dyn Fs, dir: &Path, survey: &Survey) -> Result<(), E
     sync_dir(disk, dir).map_err(|failure| error("sync", dir, &failure))
 }
 
-/// All bytes of a segment.
+/// All bytes of a segment that was listed. Empty if it is gone: a writer removes only segments that hold
+/// nothing.
 pub(crate) fn read_segment(disk: &dyn Fs, dir: &Path, number: u64, len: u64) -> Result<Vec<u8>, Error> {
     let path = segment::path(dir, number);
-    disk.open(&path, Mode::Read)
-        .and_then(|file| read_up_to(disk, &file, 0, len as usize))
-        .map_err(|failure| error("read", &path, &failure))
+    match disk.open(&path, Mode::Read).and_then(|file| read_up_to(disk, &file, 0, len as usize)) {
+        Ok(bytes) => Ok(bytes),
+        Err(failure) if failure.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(failure) => Err(error("read", &path, &failure)),
+    }
 }
 
 /// The place of a segment's first group.

@@ -132,6 +132,9 @@ impl Driver {
             if let Some(rest) = self.rest() {
                 return self.sink_failure.map_or(Ok(rest), |failure| Err(Error::Sink(failure)));
             }
+            if self.shared.drain.is_cancelled() && !self.is_stopping && self.is_between_turns() {
+                self.stop();
+            }
             if let Some(fact) = self.next_decision() {
                 self.step(None, fact).await?;
             } else if self.is_stopping && self.active.is_empty() {
@@ -159,6 +162,21 @@ impl Driver {
                 (must_wait && !is_attached).then_some(Rest::Waiting { until: *until })
             }
             _ => None,
+        }
+    }
+
+    /// No model call and no tool of a turn is under way, nor paid for without its result being committed.
+    fn is_between_turns(&self) -> bool {
+        match &self.state.core.phase {
+            Phase::Queued | Phase::InjectPending { .. } => true,
+            Phase::Stream { stage: StreamStage::Ready | StreamStage::Backoff { .. }, .. } => true,
+            Phase::Stream { stage: StreamStage::InFlight | StreamStage::Open, .. }
+            | Phase::Dispatch { .. }
+            | Phase::ExecuteTools { .. }
+            | Phase::Finalize { .. }
+            | Phase::Compact { .. }
+            | Phase::Parked { .. }
+            | Phase::Done { .. } => false,
         }
     }
 
@@ -252,6 +270,13 @@ impl Driver {
         self.is_stopping = true;
         self.model = None;
         self.active.retain(|effect| matches!(effect, Effect::RunTool { .. }));
+    }
+
+    /// The whole name of the model in force; the state keeps the beginning of a long one.
+    fn model_name(&self) -> &str {
+        let model = &self.state.core.model;
+        let whole = self.facts.model.as_deref().filter(|_| *model == self.fold.submission().model);
+        whole.unwrap_or(model.as_str())
     }
 
     fn arm_deadline(&mut self) {

@@ -24,7 +24,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::workspace::{Place, Target, Workspace, open_dir, open_regular, shown};
+use super::workspace::{Place, Target, Workspace, open_dir, shown};
 use super::{CallContext, Probe};
 
 /// Version of the intent's encoding.
@@ -32,6 +32,9 @@ const INTENT_VERSION: u8 = 1;
 
 /// The intent's name in the call's scratch.
 const INTENT_NAME: &str = "intent";
+
+/// How many directories above the scratch the engine may leave for the call to make.
+const SCRATCH_LEVELS: usize = 3;
 
 /// The most bytes that one write hands to the disk.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -177,18 +180,15 @@ pub(super) fn probe_through(door: &impl Door, site: &Site) -> Probe {
 fn look(door: &impl Door, site: &Site, intent: Intent) -> Result<Probe, String> {
     let place = Workspace::open(&site.workspace)?.locate(OsString::from_vec(intent.path))?;
     let text = |error: io::Error| error.to_string();
+    if !matches!(place.target(), Target::Missing(names) if names.len() > 1) {
+        remove(door, place.dir().map_err(text)?, &site.temporary).map_err(text)?;
+    }
     let now = Snapshot::of(&place).map_err(text)?.map(|snapshot| snapshot.hash);
     if now == Some(intent.after) {
         settle(door, &place).map_err(text)?;
         return Ok(Probe::Ran(intent.result));
     }
-    if now != intent.before {
-        return Ok(Probe::Unknown);
-    }
-    if !matches!(place.target(), Target::Missing(names) if names.len() > 1) {
-        remove(door, place.dir().map_err(text)?, &site.temporary).map_err(text)?;
-    }
-    Ok(Probe::DidNotRun)
+    Ok(if now == intent.before { Probe::DidNotRun } else { Probe::Unknown })
 }
 
 /// Syncs a file that is what it is to be, and every directory from it up to the workspace.
@@ -218,7 +218,7 @@ fn put(
     let placed = fill(door, dir, temporary, before, content)
         .and_then(|()| door.pass("rename", || Ok(renameat(dir, temporary, dir, name)?)));
     if let Err(error) = placed {
-        // The first error is the one to tell; a file that stays is removed by the next try.
+        // The first error is the one to tell. A file that stays is removed by the next try.
         let _ = remove(door, dir, temporary);
         return Err(error);
     }
@@ -262,10 +262,10 @@ fn fill(
 }
 
 fn remove(door: &impl Door, dir: &File, name: &OsStr) -> io::Result<()> {
-    if open_regular(dir, name).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        return Ok(());
-    }
-    door.pass("remove", || Ok(unlinkat(dir, name, AtFlags::empty())?))
+    door.pass("remove", || match unlinkat(dir, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    })
 }
 
 fn sync_dirs(door: &impl Door, above: &[File], below: &[File]) -> io::Result<()> {
@@ -285,17 +285,13 @@ fn keep_intent(door: &impl Door, scratch: &Path, intent: &Intent) -> io::Result<
     door.sync("sync directory", &File::open(scratch)?)
 }
 
-/// Makes the scratch directory and the missing ones above it; each is synced into the one above, also when an
-/// earlier try made it.
+/// Makes the scratch directory. Those above it are synced also if they were there: an earlier try may have made
+/// them.
 fn make_scratch(door: &impl Door, scratch: &Path) -> io::Result<()> {
-    let parent = scratch.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !parent.is_dir() {
-        make_scratch(door, parent)?;
-    }
-    if !scratch.is_dir() {
-        door.pass("make directory", || DirBuilder::new().mode(0o700).create(scratch))?;
-    }
-    door.sync("sync directory", &File::open(parent)?)
+    door.pass("make directory", || DirBuilder::new().recursive(true).mode(0o700).create(scratch))?;
+    let mut above =
+        scratch.ancestors().skip(1).take(SCRATCH_LEVELS).filter(|dir| !dir.as_os_str().is_empty());
+    above.try_for_each(|dir| door.sync("sync directory", &File::open(dir)?))
 }
 
 fn read_intent(path: &Path) -> io::Result<Intent> {

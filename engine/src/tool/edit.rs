@@ -241,3 +241,23 @@ impl Unified {
         if self.is_crlf { text.replace('\n', "\r\n") } else { text }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_found_is_where_it_was(
+            original in "(a|b|\n|\r\n|\r|é){0,30}",
+            from in 0..30_usize,
+            length in 1..8_usize,
+        ) {
+            let text = Unified::new(&original);
+            let wanted: String = text.text.chars().skip(from).take(length).collect();
+            if let Ok(range) = text.find_once(&wanted) {
+                assert_eq!(original[range].replace("\r\n", "\n"), wanted.replace("\r\n", "\n"));
+            }
+        }
+    }
+}

@@ -98,6 +98,12 @@ mod tests {
     }
 
     #[test]
+    fn a_registry_is_shared_between_threads() {
+        fn shared<T: Send + Sync>() {}
+        shared::<Registry>();
+    }
+
+    #[test]
     fn names_are_exact() {
         let registry = Registry::new(vec![named("b", json!({})), named("a", json!(true))]).unwrap();
         assert!(registry.resolve("a").is_some());

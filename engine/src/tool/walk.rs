@@ -68,6 +68,7 @@ fn entries(from: &Path, target: &Path) -> ignore::Walk {
         .hidden(false)
         .parents(false)
         .git_global(false)
+        .git_exclude(false)
         .require_git(false)
         .follow_links(false)
         .sort_by_file_name(|a, b| a.cmp(b))

@@ -1,7 +1,7 @@
 //! ExecuteTools: what each input does to one call of the batch.
 //!
-//! Owns the life of a call: planned, started, judged, ended, with exactly one result. What runs next is decided by the
-//! pump beside this file. It must never change a call that has ended.
+//! Owns the life of a call: planned, started, judged, ended, with exactly one result. What runs next is
+//! decided by the pump beside this file. It must never change a call that has ended.
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
 use crate::guard::loops::{self, OutcomeFacts};
@@ -355,8 +355,8 @@ pub(super) fn skipped_result() -> ToolResult {
 pub(super) fn unknown_result() -> ToolResult {
     let details = serde_json::json!({ "status": "unknown" });
     ToolResult::error(
-        "The engine stopped while this call ran, and its outcome is not known: it may have had its effect, a part of \
-         it, or none. Look before you do it again.",
+        "The engine stopped while this call ran, and its outcome is not known: it may have had its effect, a \
+         part of it, or none. Look before you do it again.",
     )
     .with_details(&details)
 }

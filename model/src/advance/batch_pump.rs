@@ -1,7 +1,7 @@
 //! ExecuteTools: which call of the batch is next, and what its turn consists of.
 //!
-//! Owns order: of preparation, polls, launches and result messages, in both modes and under an abort. It moves the
-//! batch as far as it goes without the outside and leaves it where it waits.
+//! Owns order: of preparation, polls, launches and result messages, in both modes and under an abort. It
+//! moves the batch as far as it goes without the outside and leaves it where it waits.
 
 use super::batch::{aborted_result, skipped_result, unknown_result};
 use super::{ILLEGAL, LEGAL, Mover, TurnEnd};
@@ -112,8 +112,8 @@ impl Mover<'_> {
         self.show(Content::Result(u32::from(index)));
     }
 
-    /// The first call keeps its preparation when the abort came while the batch hook was asked; a blocked batch keeps
-    /// its results.
+    /// The first call keeps its preparation when the abort came while the batch hook was asked; a blocked
+    /// batch keeps its results.
     fn is_cut_short(&self, index: u16) -> bool {
         let is_spared = self
             .state
@@ -123,7 +123,8 @@ impl Mover<'_> {
         self.is_aborting() && !is_spared
     }
 
-    // ---- parallel -------------------------------------------------------------------------------------------------
+    // ---- parallel
+    // -------------------------------------------------------------------------------------------------
 
     fn pump_parallel(&mut self, turn: u32) {
         if let Some(BatchStage::Prepare { .. }) = self.stage() {
@@ -252,7 +253,8 @@ impl Mover<'_> {
         self.pump_in_order(turn, None);
     }
 
-    /// Ends a call that has not run, because of an abort. One that runs is ended by the engine, which says so.
+    /// Ends a call that has not run, because of an abort. One that runs is ended by the engine, which says
+    /// so.
     fn abort_call(&mut self, index: u16) {
         let Some(status) = self.call(index).map(|call| call.status) else { return };
         match status {
@@ -266,7 +268,8 @@ impl Mover<'_> {
         }
     }
 
-    // ---- one after another ----------------------------------------------------------------------------------------
+    // ---- one after another
+    // ----------------------------------------------------------------------------------------
 
     /// Takes the calls in order, each to the end. `polled` is the poll that was just answered, if one was.
     fn pump_in_order(&mut self, turn: u32, mut polled: Option<BatchStage>) {
@@ -355,7 +358,8 @@ impl Mover<'_> {
         self.enter_batch(turn, stage);
     }
 
-    // ---- both -----------------------------------------------------------------------------------------------------
+    // ---- both
+    // -----------------------------------------------------------------------------------------------------
 
     fn is_every_call_ended(&self) -> bool {
         self.state.batch.as_ref().is_some_and(|batch| batch.calls.iter().all(|call| call.status.is_ended()))
@@ -405,7 +409,8 @@ impl Mover<'_> {
         let kept = u32::try_from(batch.calls.len()).unwrap_or(u32::MAX);
         for index in kept..batch.total {
             let text = format!(
-                "This call was not run: an answer may ask for at most {} calls. Make it again in a later answer.",
+                "This call was not run: an answer may ask for at most {} calls. Make it again in a later \
+                 answer.",
                 crate::limits::CALLS_MAX
             );
             self.results.push((index, ToolResult::error(text)));

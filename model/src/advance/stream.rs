@@ -1,8 +1,10 @@
 //! Stream: one model call, from the request to the answer or to the decision about its failure.
 //!
-//! Owns what an answer, a failure or a lost call means. It must never count a call twice: the intent counts it.
+//! Owns what an answer, a failure or a lost call means. It must never count a call twice: the intent counts
+//! it.
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover, TurnEnd};
+use crate::answer::is_settled;
 use crate::guard::retry::{Next, decide};
 use crate::ids::{Label, Millis};
 use crate::input::{Fact, Failure, Request};
@@ -23,8 +25,12 @@ impl Mover<'_> {
                 self.request_prepared(turn, attempt, request);
             }
             Fact::StreamOpened if stage == StreamStage::InFlight => self.opened(turn, attempt),
-            Fact::ModelAnswered { message } if is_called => self.answered(turn, message),
-            Fact::ModelFailed(failure) if is_called => self.failed(turn, attempt, failure),
+            Fact::ModelAnswered { message } if is_called && is_settled(message) => {
+                self.answered(turn, message)
+            }
+            Fact::ModelFailed(failure) if is_called && failure.partial.as_deref().is_none_or(is_settled) => {
+                self.failed(turn, attempt, failure);
+            }
             Fact::ModelInterrupted { usage } if is_called => self.interrupted(turn, attempt, *usage),
             Fact::TimerFired if is_waiting => {
                 self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Ready });
@@ -216,7 +222,8 @@ impl Mover<'_> {
         self.show_answer(content);
     }
 
-    /// The call is lost, and nobody knows what it cost: it is charged as reserved. The same attempt is made again.
+    /// The call is lost, and nobody knows what it cost: it is charged as reserved. The same attempt is made
+    /// again.
     fn interrupted(&mut self, turn: u32, attempt: u32, usage: Option<Usage>) {
         let spent = &mut self.state.core.spent;
         spent.calls_lost = spent.calls_lost.saturating_add(1);

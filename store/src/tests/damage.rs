@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{durable, open, options, ordered, run, seqs};
+use super::{durable, open, options, ordered, run, seqs, temp_dir};
 use crate::fs::RealFs;
 use crate::{Cut, Error, JournalStore, Store, verify};
 
@@ -38,7 +38,7 @@ fn killed(dir: &Path) -> (u64, u64) {
 
 #[test]
 fn a_torn_tail_is_cut_and_said_so() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     let (before, after) = killed(dir.path());
     flip(&segment(dir.path(), 1), after - 3, 5);
     let store = open(dir.path());
@@ -52,7 +52,7 @@ fn a_torn_tail_is_cut_and_said_so() {
 
 #[test]
 fn a_bad_frame_that_was_durable_is_damage_and_no_open_goes_past_it() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     let (before, _) = killed(dir.path());
     flip(&segment(dir.path(), 1), before - 3, 5);
     for _ in 0..2 {
@@ -68,7 +68,7 @@ fn a_bad_frame_that_was_durable_is_damage_and_no_open_goes_past_it() {
 
 #[test]
 fn a_newer_format_is_refused_by_name() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     open(dir.path()).close().unwrap();
     let path = segment(dir.path(), 1);
     let mut bytes = std::fs::read(&path).unwrap();
@@ -97,14 +97,12 @@ fn closed(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 
 #[test]
 fn every_flipped_bit_is_found_and_located() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     let segments = closed(dir.path());
     assert_eq!(verify(dir.path()).unwrap().findings, []);
     for (path, bytes) in &segments {
         for offset in 0..bytes.len() {
-            let mut changed = bytes.clone();
-            changed[offset] ^= 1 << (offset % 8);
-            std::fs::write(path, &changed).unwrap();
+            flip(path, offset as u64, (offset % 8) as u8);
             match verify(dir.path()) {
                 Ok(report) => {
                     let places: Vec<_> =
@@ -118,14 +116,14 @@ fn every_flipped_bit_is_found_and_located() {
                 }
                 Err(error) => panic!("byte {offset} of {path:?}: {error}"),
             }
+            flip(path, offset as u64, (offset % 8) as u8);
         }
-        std::fs::write(path, bytes).unwrap();
     }
 }
 
 #[test]
 fn dropped_reordered_inserted_and_truncated_records_are_found() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     let segments = closed(dir.path());
     let (path, bytes) = &segments[0];
     let groups = groups(bytes);

@@ -113,7 +113,7 @@ fn every_difference_has_a_reason_and_every_trace_a_scenario() {
     let ours = read("our-traces.jsonl");
     for (key, expected) in ours.iter().chain(&read("loop-traces.jsonl")) {
         let is_impossible = ours.get(key).is_some_and(|ours| ours.is_impossible);
-        assert!(is_impossible || scenarios.contains(&format!("script(\"{key} ")), "no scenario {key}");
+        assert!(is_impossible || scenarios.contains(&format!("\"{key} ")), "no scenario {key}");
         assert!(
             !ours.contains_key(key) || !ours[key].why.is_empty(),
             "{} differs without a reason",

@@ -45,6 +45,7 @@ fn what_is_ignored_is_searched_only_when_named() {
     assert_eq!(w.text("grep", json!({"pattern": "fn", "path": "src/deep"})), "[nothing matches]");
     assert_eq!(w.text("find", json!({"pattern": "*", "path": "target"})), "target/out.rs");
     std::fs::write(w.dir.path().join(".gitignore"), "b.rs\n").unwrap();
+    w.put(".git/info/exclude", "b.rs\n");
     assert_eq!(w.text("find", json!({"pattern": "b.rs"})), "b.rs");
 }
 
