@@ -58,8 +58,9 @@ impl Submitting {
     }
 }
 
-/// Checks a job and hands its first record to the store.
-pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submitting, Error> {
+/// Checks a job and hands its first record to the store. A program that drives the run itself is `attached`: the run
+/// stops at every checkpoint for its abort, as it does for sources.
+pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) -> Result<Submitting, Error> {
     let defaults = &shared.config.defaults;
     let model = job.model.as_deref().or(defaults.model.as_deref()).ok_or(ModelError::Unnamed)?;
     let model = &*with_absolute_path(model);
@@ -78,7 +79,8 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submittin
             message.at = at;
         }
     }
-    let (submission, facts) = job::submission(shared, run, &job, model, provider.identity());
+    let (mut submission, facts) = job::submission(shared, run, &job, model, provider.identity());
+    submission.wants.has_sources |= is_attached;
     let state = RunState::new(&submission, at);
     let (encoded, changes) = Encoded::all(&state);
     let meta = Meta::new(&submission, &facts, at);

@@ -186,7 +186,7 @@ impl Engine {
 
     pub(crate) async fn submit_attached(&self, job: Job, attached: Attached) -> Result<RunHandle, Error> {
         let run = new_run_id(&job);
-        let accepted = accept::submit(&self.shared, run, &job)?.accepted().await?;
+        let accepted = accept::submit(&self.shared, run, &job, attached.is_some())?.accepted().await?;
         self.admit(&accepted, attached);
         Ok(self.handle(accepted.run))
     }
@@ -194,7 +194,7 @@ impl Engine {
     /// Accepts many jobs at once, under as few barriers as fit. Answers in their order.
     pub async fn submit_all(&self, jobs: impl IntoIterator<Item = Job>) -> Vec<Result<RunHandle, Error>> {
         let submitting: Vec<_> =
-            jobs.into_iter().map(|job| accept::submit(&self.shared, new_run_id(&job), &job)).collect();
+            jobs.into_iter().map(|job| accept::submit(&self.shared, new_run_id(&job), &job, false)).collect();
         let mut handles = Vec::with_capacity(submitting.len());
         for submitting in submitting {
             let accepted = match submitting {
@@ -213,7 +213,7 @@ impl Engine {
         if accepted.is_known {
             return;
         }
-        if attached.sink.is_some() || attached.abort.is_some() {
+        if attached.is_some() {
             // Driven by its submitter's own wish, outside of the queue of slots.
             return self.spawn(accepted.run, attached, false);
         }

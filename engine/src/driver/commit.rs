@@ -47,7 +47,6 @@ impl Driver {
                 // A barrier failed and took back what this step builds on: what happened since is told again.
                 Err(store::Error::Void | store::Error::Conflict { .. }) => {
                     if let Some(effect) = effect {
-                        self.active.retain(|active| *active != effect);
                         self.known.push((effect, moved.input.fact));
                     }
                     return self.reload();
@@ -156,6 +155,7 @@ impl Driver {
         }
         if is_durable {
             self.known.clear();
+            self.retold.clear();
             self.sweep_calls();
         } else if let Some(effect) = effect {
             self.known.push((effect, moved.input.fact));
