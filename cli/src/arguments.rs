@@ -21,7 +21,8 @@ pub(crate) struct Arguments {
 
 const EXAMPLE: &str = "\
 Example:
-  echo '{\"turns\":[{\"text\":\"Hello!\"}]}' > hello.json && sprag run --model rehearsal:hello.json 'Say hello'";
+  echo '{\"turns\":[{\"text\":\"Hello!\"}]}' > hello.json
+  sprag run --model rehearsal:hello.json 'Say hello'";
 
 /// Flags of every command.
 #[derive(Debug, Args)]
