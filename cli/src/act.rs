@@ -36,6 +36,7 @@ pub(crate) fn act(
     let is_made = flags.key.is_none();
     let key = flags.key.unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
     let owner = context.owner()?;
+    let name = act.name();
     let is_left = owner.is_none() && !matches!(act, Act::Cancel { .. });
     let acted = match owner {
         Some(mut owner) => {
@@ -52,7 +53,7 @@ pub(crate) fn act(
     })?;
     let mut output = context.output();
     if flags.json {
-        output.json(&json!({ "run": run, "act": done, "key": key }))?;
+        output.json(&json!({ "run": run, "act": name, "key": key }))?;
     } else if is_made {
         output.line(format!("{done} {run} (key {key})"))?;
     } else {
