@@ -48,6 +48,8 @@ impl Submitting {
                 let run = known.map_err(|_| Error::NoSuchRun("under this key".to_owned()))?;
                 Ok(Accepted { run, session, is_known: true })
             }
+            // The id of a job in a batch follows from its names: the run was there before.
+            Err(store::Error::Conflict { .. }) => Ok(Accepted { run, session, is_known: true }),
             Err(error) => Err(error.into()),
         }
     }
@@ -73,9 +75,8 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submittin
             message.at = at;
         }
     }
-    let wants = shared.wants();
-    let (submission, facts) = job::submission(run, &job, &shared.config, wants, model, provider.identity());
-    let state = RunState::new(&submission, at, shared.owner());
+    let (submission, facts) = job::submission(shared, run, &job, model, provider.identity());
+    let state = RunState::new(&submission, at);
     let (encoded, changes) = Encoded::all(&state);
     let meta = Meta::new(&submission, &facts, at);
     let session = submission.session.clone();

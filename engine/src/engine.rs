@@ -150,6 +150,7 @@ impl Builder {
         };
         let engine = Engine { shared: Arc::new(shared), journal, driving: Arc::default() };
         engine.fill_lanes()?;
+        engine.sweep_calls();
         Ok(engine)
     }
 }
@@ -232,6 +233,20 @@ impl Engine {
             lock(&self.shared.lanes).join(&session, run, false);
         }
         Ok(())
+    }
+
+    /// Removes what calls of runs that have ended left behind.
+    fn sweep_calls(&self) {
+        let Some(calls) = self.shared.dir.as_ref().map(|dir| dir.join("calls")) else { return };
+        let Ok(entries) = std::fs::read_dir(calls) else { return };
+        for entry in entries.flatten() {
+            let run = entry.file_name().to_str().and_then(|name| name.parse::<RunId>().ok());
+            let state = run.and_then(|run| load_state(&*self.shared.store, run).ok().flatten());
+            if state.is_some_and(|(state, _)| matches!(state.core.phase, Phase::Done { .. })) {
+                // A directory that cannot be removed now is tried again at the next open.
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
     }
 
     /// The runs that have not ended, in order of submission.

@@ -49,6 +49,9 @@ pub enum Error {
     /// The embedding program's event sink failed.
     #[error("the event sink failed: {0}")]
     Sink(String),
+    /// The engine itself is wrong.
+    #[error("internal error: {0}; please report it with the output of `sprag journal`")]
+    Internal(String),
     /// The builder was given something that does not fit.
     #[error("{0}")]
     Setup(String),

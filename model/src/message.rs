@@ -1,6 +1,7 @@
 //! Messages of the transcript, and their JSON shape in the reference family.
 //!
-//! Owns what a message is. It must never hold provider grammar: converting for a provider is the engine's work.
+//! Owns what a message is. It must never hold provider grammar: converting for a provider is the engine's
+//! work.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -302,7 +303,8 @@ impl Message {
             Self::ToolResult(message) => {
                 let mut out = json!({
                     "role": "toolResult", "toolCallId": message.call_id, "toolName": message.tool,
-                    "content": blocks_to_json(&message.result.content), "details": message.result.details.value(),
+                    "content": blocks_to_json(&message.result.content),
+                    "details": message.result.details.value(),
                     "isError": message.result.is_error, "timestamp": message.at.0,
                 });
                 if message.result.is_network {
@@ -311,8 +313,9 @@ impl Message {
                 out
             }
             Self::Custom(message) => json!({
-                "role": "custom", "customType": message.custom_type, "content": blocks_to_json(&message.content),
-                "display": message.is_displayed, "details": message.details.value(), "timestamp": message.at.0,
+                "role": "custom", "customType": message.custom_type,
+                "content": blocks_to_json(&message.content), "display": message.is_displayed,
+                "details": message.details.value(), "timestamp": message.at.0,
             }),
         }
     }

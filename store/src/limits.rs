@@ -26,3 +26,8 @@ pub const LIVE_STREAMS_MAX: usize = 65_536;
 pub const INDEXES_MAX: usize = 16;
 /// Bytes zeroed by one write while a segment is made.
 pub const ZERO_BYTES: usize = 1 << 20;
+/// Bytes of keys and values that are folded in memory while the state is rebuilt.
+pub const REPLAY_BYTES_MAX: usize = 32 << 20;
+/// Puts that are folded in memory while the state is rebuilt: about a second of the state's slowest measured
+/// rate.
+pub const REPLAY_PUTS_MAX: usize = 65_536;

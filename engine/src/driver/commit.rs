@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use model::encode::{Change, Part};
+use model::input::RecoveryClass;
 use model::{Effect, Fact, Input, LOGIC_VERSION, Label, Moved, Phase, RunState, ToolResult};
 use model::{advance, needs_barrier};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream};
@@ -28,6 +29,8 @@ impl Driver {
             input.at = self.shared.clock.now();
             let step = match advance(self.state.clone(), &input) {
                 Ok(step) => step,
+                // What was asked for must have a meaning; what came by itself may be too late.
+                Err(rejected) if effect.is_some() => return Err(Error::Internal(rejected.to_string())),
                 Err(rejected) => {
                     tracing::debug!(run = %self.run, %rejected, "dropped");
                     return Ok(());
@@ -44,20 +47,30 @@ impl Driver {
                 // A barrier failed and took back what this step builds on: what happened since is told again.
                 Err(store::Error::Void | store::Error::Conflict { .. }) => {
                     if let Some(effect) = effect {
+                        self.active.retain(|active| *active != effect);
                         self.known.push((effect, moved.input.fact));
                     }
                     return self.reload();
                 }
                 Err(error @ (store::Error::NoSpace { .. } | store::Error::Io { .. })) => {
                     tracing::warn!(run = %self.run, %error, "the run waits for the disk");
-                    tokio::time::sleep(DISK_RETRY).await;
-                    input = moved.input;
+                    tokio::select! {
+                        // What was not committed is found again by whoever resumes the run.
+                        () = self.shared.stop.cancelled() => return Err(error.into()),
+                        () = tokio::time::sleep(DISK_RETRY) => input = moved.input,
+                    }
                 }
                 Err(store::Error::TooLarge { what, got, max }) => {
                     let words = format!("{what} is {got} bytes, at most {max} fit in the journal");
                     input = Input { fact: smaller(moved.input.fact, &words)?, ..moved.input };
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    if let store::Error::Fenced { .. } = error {
+                        // Another engine owns the store: nothing of this one may take effect any more.
+                        self.shared.stop.cancel();
+                    }
+                    return Err(error.into());
+                }
             }
         }
     }
@@ -135,8 +148,15 @@ impl Driver {
             self.context.replace(self.run, seq, base, self.state.core.context_from.first);
         }
         self.inbox.forget(&self.state.core.cursors);
+        if let Fact::ToolReturned { call, .. } = moved.input.fact
+            && let Some(Effect::RunTool { turn, class: RecoveryClass::Probe, .. }) = &effect
+            && let Some(dir) = &self.shared.dir
+        {
+            self.left_over.push(keys::call_dir(dir, self.run, *turn, call));
+        }
         if is_durable {
             self.known.clear();
+            self.sweep_calls();
         } else if let Some(effect) = effect {
             self.known.push((effect, moved.input.fact));
         }
@@ -145,6 +165,20 @@ impl Driver {
             self.emit(event).await;
         }
         Ok(())
+    }
+
+    /// Removes the directories of calls whose results are durable.
+    fn sweep_calls(&mut self) {
+        if self.left_over.is_empty() {
+            return;
+        }
+        let left_over = std::mem::take(&mut self.left_over);
+        tokio::task::spawn_blocking(move || {
+            for dir in left_over {
+                // A tool that kept nothing has no directory. What a crash leaves here goes with the run's own.
+                let _ = std::fs::remove_dir_all(dir);
+            }
+        });
     }
 
     /// Gives an event to the awaited sink. Its failure aborts the run.

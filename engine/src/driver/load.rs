@@ -76,6 +76,7 @@ impl Driver {
             cancel: CancellationToken::new(),
             deadline: None,
             known: Vec::new(),
+            left_over: Vec::new(),
             is_stopping: false,
             sink_failure: None,
             shared,

@@ -100,6 +100,8 @@ pub(crate) struct Driver {
     deadline: Option<(Millis, Pin<Box<Sleep>>)>,
     /// What happened since the last barrier, to be told again if that barrier fails.
     known: Vec<(Effect, Fact)>,
+    /// Directories of calls whose result waits for its barrier.
+    left_over: Vec<std::path::PathBuf>,
     is_stopping: bool,
     sink_failure: Option<String>,
 }
@@ -111,6 +113,9 @@ impl Driver {
     /// Moves the run until it rests.
     pub(crate) async fn drive(mut self) -> Result<Rest, Error> {
         loop {
+            if !self.is_stopping && self.shared.stop.is_cancelled() {
+                self.stop();
+            }
             if let Some(rest) = self.rest() {
                 return self.sink_failure.map_or(Ok(rest), |failure| Err(Error::Sink(failure)));
             }

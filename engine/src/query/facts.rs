@@ -39,7 +39,7 @@ pub(super) fn details(fact: &Fact) -> String {
         }
         Fact::RequestPrepared(request) => {
             let digits: String = request.hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-            format!("request {digits}, {} tokens reserved", request.reserve.tokens())
+            format!("request {digits}")
         }
         Fact::ModelAnswered { message } => answer(message),
         Fact::ModelFailed(failure) => short(&failure_text(failure)),
@@ -100,7 +100,8 @@ pub(super) fn decision(control: &Control) -> (&'static str, String) {
     }
 }
 
-fn counted(number: usize, what: &str) -> String {
+/// The number of things.
+pub(super) fn counted(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 

@@ -9,7 +9,7 @@ use model::{Millis, Record, RunId};
 use serde::Serialize;
 use store::{Hash, Store, Stream};
 
-use super::facts::{decision, details, short};
+use super::facts::{counted, decision, details, short};
 use super::{PAGE, Snapshot, core_of, present};
 use crate::error::Error;
 use crate::keys;
@@ -116,7 +116,8 @@ impl JournalRows<'_> {
         let (input, details) = match record.payload.as_ref().map(decode).transpose()? {
             None => ("redacted", String::new()),
             Some(Record::Submitted(submission)) => {
-                ("submitted", format!("{} prompts, model {}", submission.prompts.len(), submission.model))
+                let prompts = counted(submission.prompts.len(), "prompt");
+                ("submitted", format!("{prompts}, model {}", submission.model))
             }
             Some(Record::Moved(moved)) => (moved.input.fact.name(), details(&moved.input.fact)),
         };

@@ -116,7 +116,8 @@ impl RunRow {
 impl Counts {
     /// The number of runs in one status.
     pub fn of(&self, status: Status) -> u64 {
-        *self.clone().slot(status)
+        let mut counts = *self;
+        *counts.slot(status)
     }
 
     /// The number of all runs.

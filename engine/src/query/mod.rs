@@ -14,6 +14,8 @@ mod present;
 mod recent;
 mod show;
 mod status;
+#[cfg(test)]
+mod tests;
 mod transcript;
 mod why;
 

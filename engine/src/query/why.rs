@@ -11,7 +11,7 @@ use store::{Store, Stream};
 
 use super::doing::{Doing, named_calls};
 use super::names::call_name;
-use super::recent::Recent;
+use super::recent::{BlockedLoop, Recent};
 use super::status::{calls_in, turn_of};
 use super::{PAGE, Snapshot};
 use crate::config::Usd;
@@ -55,7 +55,8 @@ pub fn why(store: &dyn Store, run: RunId, has_owner: bool) -> Result<Why, Error>
         }
     };
     if let Some(blocked) = &recent.blocked_loop {
-        let text = format!("; its last calls were blocked by {}, count {}", blocked.detector, blocked.count);
+        let BlockedLoop { detector, count } = blocked;
+        let text = format!("; the loop detector {detector} blocked its last calls at a count of {count}");
         why.sentence.push_str(&text);
     }
     why.sentence.push('.');

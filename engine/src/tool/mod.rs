@@ -15,6 +15,8 @@ mod ls;
 pub mod output;
 mod read;
 pub mod registry;
+#[cfg(test)]
+mod tests;
 pub mod validate;
 mod walk;
 pub mod workspace;
