@@ -36,7 +36,14 @@ impl Failure {
 
 impl From<engine::Error> for Failure {
     fn from(error: engine::Error) -> Self {
-        Self::new(Status::of_kind(Kind::of(&error)), error.to_string())
+        let next = match &error {
+            engine::Error::Store(store::Error::Damaged { .. }) => "; `sprag verify` lists every bad place",
+            engine::Error::Store(store::Error::Io { .. }) => {
+                "; look at the disk, or choose another directory with --data"
+            }
+            _ => "",
+        };
+        Self::new(Status::of_kind(Kind::of(&error)), format!("{error}{next}"))
     }
 }
 

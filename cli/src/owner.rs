@@ -32,6 +32,16 @@ pub(crate) enum Ended<T> {
     Stopped(Status),
 }
 
+impl<T> Ended<T> {
+    /// Who asked to stop, if anybody did.
+    pub(crate) fn stopped_by(self) -> Option<Status> {
+        match self {
+            Self::Done(_) => None,
+            Self::Stopped(status) => Some(status),
+        }
+    }
+}
+
 struct Signals {
     interrupt: Signal,
     terminate: Signal,

@@ -53,11 +53,13 @@ impl Resume {
             rests.push(rest(&engine.handle(*run)).await?);
         }
         match ended {
-            Ended::Done(()) => {
+            Ended::Done(()) if !rests.contains(&Some(Rest::Stopped)) => {
                 say_end(context, &engine, &runs, &rests)?;
                 Ok(Status::of_all(rests.iter().map(|rest| Status::of_rest(rest.as_ref()))))
             }
-            Ended::Stopped(status) => {
+            ended => {
+                // A stop that lets turns end is over when the runs rest.
+                let status = ended.stopped_by().unwrap_or(Status::Terminated);
                 let left = engine.live_runs()?.len() as u64;
                 let next = context.next("resume");
                 eprint(&format!("stopped; {} left; to continue: {next}", count(left, "run")));

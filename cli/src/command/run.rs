@@ -20,7 +20,8 @@ use crate::text::{count, field};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
-  echo '{\"turns\":[{\"text\":\"Hello!\"}]}' > hello.json && sprag run --model rehearsal:hello.json 'Say hello'")]
+  echo '{\"turns\":[{\"text\":\"Hello!\"}]}' > hello.json
+  sprag run --model rehearsal:hello.json 'Say hello'")]
 pub(crate) struct Run {
     /// What the model is asked; `-` reads it from stdin
     prompt: Option<String>,
@@ -83,8 +84,9 @@ impl Run {
             let ended = match watched {
                 Ok((handle, Ended::Done(rest))) => say_end(context, &handle, rest.as_ref(), &mut screen)
                     .map(|()| Status::of_rest(rest.as_ref())),
-                Ok((handle, Ended::Stopped(status))) => {
+                Ok((handle, ended)) => {
                     owner.engine.stop().await;
+                    let status = ended.stopped_by().unwrap_or(Status::Terminated);
                     say_stop(context, &handle, status, &mut screen).await
                 }
                 Err(failure) => Err(failure),
@@ -211,8 +213,10 @@ fn say_end(
     let status = style.status(field(&view, "status"));
     screen.note(&format!("{status} {}", style.dim(format!("{} · run {}", facts.join(" · "), run.id))))?;
     match rest {
-        Some(Rest::Done { reason: None, .. } | Rest::Stopped | Rest::Waiting { .. }) => {}
-        Some(Rest::Done { reason: Some(reason), .. }) => screen.note(&format!("reason: {reason}"))?,
+        Some(Rest::Done { reason: Some(reason), .. }) if !screen.has_shown_error() => {
+            screen.note(&format!("reason: {reason}"))?;
+        }
+        Some(Rest::Done { .. } | Rest::Stopped | Rest::Waiting { .. }) => {}
         Some(Rest::Failed(error)) => {
             screen.note(&style.bad(error))?;
             screen.note(&format!("to continue: {}", context.next(&format!("resume {}", run.id))))?;

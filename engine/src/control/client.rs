@@ -52,11 +52,11 @@ impl Client {
         let lost = |error: &io::Error| ClientError::Lost { dir: dir.to_owned(), reason: error.to_string() };
         let stream = match Address::new(dir, SOCKET).and_then(|address| UnixStream::connect(address.path())) {
             Ok(stream) => stream,
-            // The file of an owner that was killed stays behind; the next owner replaces it.
             Err(error) => match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory => {
-                    return Ok(None);
-                }
+                // The file of an owner that was killed stays behind; the next owner replaces it.
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => return Ok(None),
+                // Whoever listens there serves another user; the store itself will say what is allowed.
+                io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory => return Ok(None),
                 _ => return Err(lost(&error)),
             },
         };
