@@ -45,6 +45,7 @@ pub struct Builder {
     providers: BTreeMap<String, Arc<dyn ModelProvider>>,
     harness: Harness,
     clock: Arc<dyn Clock>,
+    store: Option<Arc<dyn Store>>,
     store_options: store::Options,
     rehearsal_log: Option<PathBuf>,
 }
@@ -100,6 +101,11 @@ impl Builder {
         Self { clock: Arc::new(clock), ..self }
     }
 
+    /// Another store than the journal in the directory. Who gives it closes it, after the engine.
+    pub fn store(self, store: Arc<dyn Store>) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
     /// Options of the store: its disk, its limits, how long to try for its lock.
     pub fn store_options(self, store_options: store::Options) -> Self {
         Self { store_options, ..self }
@@ -111,7 +117,10 @@ impl Builder {
     }
 
     /// Opens the engine. Must be called inside a runtime. Nothing runs before a job is submitted or a run resumed.
-    pub fn open(self) -> Result<Engine, Error> {
+    pub fn open(mut self) -> Result<Engine, Error> {
+        if let Some(store) = self.store.take() {
+            return self.start(store, None);
+        }
         let Some(dir) = self.dir.clone() else {
             let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
             return self.start(memory, None);
@@ -170,6 +179,7 @@ impl Engine {
             providers: BTreeMap::new(),
             harness: Harness::default(),
             clock: Arc::new(SystemClock),
+            store: None,
             store_options: store::Options::default(),
             rehearsal_log: None,
         }
@@ -296,7 +306,7 @@ impl Engine {
                 Ok(session) => self.spawn(run, session, Attached::default(), true),
                 Err(error) => {
                     tracing::error!(%run, %error, "the run cannot be read");
-                    lock(&self.shared.lanes).release();
+                    lock(&self.shared.lanes).release(run);
                 }
             }
         }
@@ -322,7 +332,7 @@ impl Engine {
     /// A driver has ended: its slot and, if the run has ended, its place in the lane are free.
     fn settle(&self, run: RunId, session: &str, rest: Result<Rest, Error>, holds_slot: bool) {
         if holds_slot {
-            lock(&self.shared.lanes).release();
+            lock(&self.shared.lanes).release(run);
         }
         let rest = rest.unwrap_or_else(|error| {
             tracing::error!(%run, %error, "the run stopped");
