@@ -45,6 +45,7 @@ pub struct Builder {
     providers: BTreeMap<String, Arc<dyn ModelProvider>>,
     harness: Harness,
     clock: Arc<dyn Clock>,
+    store: Option<Arc<dyn Store>>,
     store_options: store::Options,
     rehearsal_log: Option<PathBuf>,
 }
@@ -102,6 +103,11 @@ impl Builder {
         Self { clock: Arc::new(clock), ..self }
     }
 
+    /// Another store than the journal in the directory. Who gives it closes it, after the engine.
+    pub fn store(self, store: Arc<dyn Store>) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
     /// Options of the store: its disk, its limits, how long to try for its lock.
     pub fn store_options(self, store_options: store::Options) -> Self {
         Self { store_options, ..self }
@@ -113,7 +119,10 @@ impl Builder {
     }
 
     /// Opens the engine. Must be called inside a runtime. Nothing runs before a job is submitted or a run resumed.
-    pub fn open(self) -> Result<Engine, Error> {
+    pub fn open(mut self) -> Result<Engine, Error> {
+        if let Some(store) = self.store.take() {
+            return self.start(store, None);
+        }
         let Some(dir) = self.dir.clone() else {
             let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
             return self.start(memory, None);
@@ -174,6 +183,7 @@ impl Engine {
             providers: BTreeMap::new(),
             harness: Harness::default(),
             clock: Arc::new(SystemClock),
+            store: None,
             store_options: store::Options::default(),
             rehearsal_log: None,
         }
