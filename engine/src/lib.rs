@@ -10,6 +10,7 @@
 //! ```
 
 mod accept;
+pub mod bench;
 mod clock;
 pub mod config;
 pub mod control;
