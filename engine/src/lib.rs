@@ -10,8 +10,10 @@
 //! ```
 
 mod accept;
+pub mod bench;
 mod clock;
 pub mod config;
+pub mod control;
 mod crash_point;
 mod driver;
 mod engine;

@@ -23,11 +23,17 @@ impl Driver {
             let fact = Fact::Resumed { epoch: owner.epoch, boot_id: owner.boot_id };
             self.apply(None, fact).await?;
         }
-        // Also what another driver of this engine left: nothing that stands as started was started by this one.
         self.settle_effects().await?;
-        self.look_for_missing(is_own).await
+        let effects = self.effects.clone();
+        self.look_for_missing(is_own).await?;
+        // What was parked with calls that may have run stands in the state again.
+        if self.effects != effects {
+            self.settle_effects().await?;
+        }
+        Ok(())
     }
 
+    /// A driver that has just loaded has performed nothing: whatever stands as under way is another's, or lost.
     async fn settle_effects(&mut self) -> Result<(), Error> {
         for effect in self.effects.clone() {
             match effect {
@@ -149,8 +155,7 @@ impl Driver {
         {
             return Some(format!("workspace {}", workspace.display()));
         }
-        let name = self.state.core.model.as_str();
-        match self.shared.models.resolve(name, &self.shared.config) {
+        match self.shared.models.resolve(self.model_name(), &self.shared.config) {
             Err(error) => return Some(error.to_string()),
             Ok(provider) => {
                 let is_first_model = self.fold.submission().model == self.state.core.model;

@@ -13,7 +13,7 @@ use model::{Block, Effect, Fact, Label, ToolResult};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::{ABORT_GRACE, Driver, Performed};
+use super::{ABORT_GRACE, Driver, Performed, let_siblings_begin};
 use crate::crash_point;
 use crate::event::AgentEvent;
 use crate::keys;
@@ -146,6 +146,7 @@ impl Driver {
         let forward = partials.map(|partials| (partials, self.updates.0.clone()));
         let (cancel, effect) = (self.cancel.clone(), effect.clone());
         let policy = self.unknown_policy(index);
+        let has_siblings = self.has_siblings();
         self.performing.push(Box::pin(async move {
             let is_network = tool.spec().is_network;
             let running = run_within(&*tool, context, cancel);
@@ -161,6 +162,7 @@ impl Driver {
                     returned(Takeover::told(takeover, result))
                 }
             };
+            let_siblings_begin(has_siblings).await;
             crash_point::reach("before the result's commit");
             Performed { effect, fact }
         }));

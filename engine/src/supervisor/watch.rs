@@ -137,8 +137,9 @@ impl Watch {
     }
 }
 
+#[expect(deprecated, reason = "what it warns of, a number that is no open descriptor, an `OwnedFd` never is")]
 fn waitable(process: OwnedFd) -> Option<Arc<AsyncFd<OwnedFd>>> {
-    AsyncFd::register_with_interest(process, Interest::READABLE).ok().map(Arc::new)
+    AsyncFd::with_interest(process, Interest::READABLE).ok().map(Arc::new)
 }
 
 async fn reap(mut child: Child, process: Option<Arc<AsyncFd<OwnedFd>>>) {
