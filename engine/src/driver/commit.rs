@@ -12,6 +12,7 @@ use model::{advance, needs_barrier};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream};
 
 use super::Driver;
+use crate::crash_point;
 use crate::error::Error;
 use crate::keys;
 
@@ -136,6 +137,7 @@ impl Driver {
     ) -> Result<(), Error> {
         let seq = after.core.seq;
         self.leave_over(&moved.input.fact, &after);
+        let is_result = matches!(moved.input.fact, Fact::ToolReturned { .. });
         self.effects = after.effects();
         self.state = after;
         let inbox = &self.inbox;
@@ -155,6 +157,9 @@ impl Driver {
             self.sweep_calls();
         } else if let Some(effect) = effect {
             self.known.push((effect, moved.input.fact));
+        }
+        if is_result {
+            crash_point::reach("after the result's commit");
         }
         self.watched.set_committed(seq);
         for event in shown.events {
