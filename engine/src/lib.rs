@@ -15,6 +15,7 @@ mod clock;
 pub mod config;
 pub mod control;
 mod crash_point;
+mod disk;
 mod driver;
 mod engine;
 mod entry;
@@ -40,6 +41,7 @@ mod view;
 
 pub use clock::{Clock, SystemClock, TimerClock, rfc3339};
 pub use config::{Config, data_dir};
+pub use disk::network_file_system;
 pub use driver::Abort;
 pub use engine::{Builder, Engine, RunHandle};
 pub use entry::{

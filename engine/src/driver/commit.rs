@@ -24,6 +24,7 @@ pub(crate) const KIND_MOVED: u8 = 1;
 impl Driver {
     /// Applies a fact: advances, commits, publishes. A fact that has no meaning any more is dropped.
     pub(super) async fn apply(&mut self, effect: Option<Effect>, fact: Fact) -> Result<(), Error> {
+        self.sync_workspace(&fact).await;
         let mut input = Input { at: self.shared.clock.now(), waiting: Default::default(), fact };
         loop {
             self.look_into_inbox()?;
