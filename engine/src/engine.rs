@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::accept::{self, Accepted};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
-use crate::driver::{Attached, Driver, load_state, read_first};
+use crate::driver::{Attached, Driver, load_state};
 use crate::error::Error;
 use crate::harness::Harness;
 use crate::job::Job;
@@ -45,6 +45,7 @@ pub struct Builder {
     providers: BTreeMap<String, Arc<dyn ModelProvider>>,
     harness: Harness,
     clock: Arc<dyn Clock>,
+    store: Option<Arc<dyn Store>>,
     store_options: store::Options,
     rehearsal_log: Option<PathBuf>,
 }
@@ -61,6 +62,8 @@ pub struct Engine {
 #[derive(Debug, Default)]
 struct Driving {
     count: AtomicUsize,
+    /// Runs without a driver that a timer will wake.
+    waiting: AtomicUsize,
     changed: tokio::sync::Notify,
 }
 
@@ -100,6 +103,11 @@ impl Builder {
         Self { clock: Arc::new(clock), ..self }
     }
 
+    /// Another store than the journal in the directory. Who gives it closes it, after the engine.
+    pub fn store(self, store: Arc<dyn Store>) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
     /// Options of the store: its disk, its limits, how long to try for its lock.
     pub fn store_options(self, store_options: store::Options) -> Self {
         Self { store_options, ..self }
@@ -111,7 +119,10 @@ impl Builder {
     }
 
     /// Opens the engine. Must be called inside a runtime. Nothing runs before a job is submitted or a run resumed.
-    pub fn open(self) -> Result<Engine, Error> {
+    pub fn open(mut self) -> Result<Engine, Error> {
+        if let Some(store) = self.store.take() {
+            return self.start(store, None);
+        }
         let Some(dir) = self.dir.clone() else {
             let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
             return self.start(memory, None);
@@ -144,6 +155,7 @@ impl Builder {
             report: Report::default(),
             lanes: Mutex::new(Lanes::new(width)),
             stop: CancellationToken::new(),
+            drain: CancellationToken::new(),
         };
         let engine = Engine { shared: Arc::new(shared), journal, driving: Arc::default() };
         engine.fill_lanes()?;
@@ -171,6 +183,7 @@ impl Engine {
             providers: BTreeMap::new(),
             harness: Harness::default(),
             clock: Arc::new(SystemClock),
+            store: None,
             store_options: store::Options::default(),
             rehearsal_log: None,
         }
@@ -183,7 +196,7 @@ impl Engine {
 
     pub(crate) async fn submit_attached(&self, job: Job, attached: Attached) -> Result<RunHandle, Error> {
         let run = new_run_id(&job);
-        let accepted = accept::submit(&self.shared, run, &job)?.accepted().await?;
+        let accepted = accept::submit(&self.shared, run, &job, attached.is_some())?.accepted().await?;
         self.admit(&accepted, attached);
         Ok(self.handle(accepted.run))
     }
@@ -191,7 +204,7 @@ impl Engine {
     /// Accepts many jobs at once, under as few barriers as fit. Answers in their order.
     pub async fn submit_all(&self, jobs: impl IntoIterator<Item = Job>) -> Vec<Result<RunHandle, Error>> {
         let submitting: Vec<_> =
-            jobs.into_iter().map(|job| accept::submit(&self.shared, new_run_id(&job), &job)).collect();
+            jobs.into_iter().map(|job| accept::submit(&self.shared, new_run_id(&job), &job, false)).collect();
         let mut handles = Vec::with_capacity(submitting.len());
         for submitting in submitting {
             let accepted = match submitting {
@@ -210,9 +223,9 @@ impl Engine {
         if accepted.is_known {
             return;
         }
-        if attached.sink.is_some() || attached.abort.is_some() {
+        if attached.is_some() {
             // Driven by its submitter's own wish, outside of the queue of slots.
-            return self.spawn(accepted.run, accepted.session.clone(), attached, false);
+            return self.spawn(accepted.run, attached, false);
         }
         lock(&self.shared.lanes).join(&accepted.session, accepted.run, true);
         self.run_ready();
@@ -225,11 +238,8 @@ impl Engine {
 
     /// Fills the lanes with the runs that have not ended, in order of submission. None of them moves yet.
     fn fill_lanes(&self) -> Result<(), Error> {
-        for run in self.live_runs()? {
-            let session = self.session_of(run)?;
-            lock(&self.shared.lanes).join(&session, run, false);
-        }
-        Ok(())
+        let mut lanes = lock(&self.shared.lanes);
+        self.each_live(|run, session| lanes.join(session, run, false))
     }
 
     /// Removes what calls of runs that have ended left behind.
@@ -249,17 +259,23 @@ impl Engine {
     /// The runs that have not ended, in order of submission.
     pub fn live_runs(&self) -> Result<Vec<RunId>, Error> {
         let mut runs = Vec::new();
+        self.each_live(|run, _| runs.push(run))?;
+        Ok(runs)
+    }
+
+    /// Visits the runs that have not ended with their sessions, in order of submission.
+    fn each_live(&self, mut visit: impl FnMut(RunId, &str)) -> Result<(), Error> {
         let mut after: Option<Vec<u8>> = None;
         loop {
             let page = self.shared.store.scan(keys::LIVE, after.as_deref(), SCAN_PAGE)?;
-            let Some((last, _)) = page.last() else { return Ok(runs) };
+            let Some((last, _)) = page.last() else { return Ok(()) };
             after = Some(last.clone());
-            runs.extend(page.iter().filter_map(|(key, _)| keys::run_of(key)));
+            for (key, session) in &page {
+                if let Some(run) = keys::run_of(key) {
+                    visit(run, &String::from_utf8_lossy(session));
+                }
+            }
         }
-    }
-
-    fn session_of(&self, run: RunId) -> Result<String, Error> {
-        Ok(read_first(&*self.shared.store, run)?.submission.session.clone())
     }
 
     /// Continues the given runs, or every run that can go on. Answers those that were set going.
@@ -295,34 +311,27 @@ impl Engine {
             _ => true,
         };
         if can_move {
-            let session = self.session_of(run)?;
             self.shared.runs.watch(run).set_rest(None);
-            lock(&self.shared.lanes).make_ready(&session, run, goes_first);
+            lock(&self.shared.lanes).make_ready(run, goes_first);
         }
         Ok(can_move)
     }
 
-    /// Gives free slots to runs that are ready.
+    /// Gives free slots to runs that are ready, unless the engine is to stop.
     fn run_ready(&self) {
-        loop {
+        while !self.shared.stop.is_cancelled() && !self.shared.drain.is_cancelled() {
             let next = lock(&self.shared.lanes).next();
             let Some(run) = next else { return };
-            match self.session_of(run) {
-                Ok(session) => self.spawn(run, session, Attached::default(), true),
-                Err(error) => {
-                    tracing::error!(%run, %error, "the run cannot be read");
-                    lock(&self.shared.lanes).release();
-                }
-            }
+            self.spawn(run, Attached::default(), true);
         }
     }
 
-    fn spawn(&self, run: RunId, session: String, attached: Attached, holds_slot: bool) {
+    fn spawn(&self, run: RunId, attached: Attached, holds_slot: bool) {
         let engine = self.clone();
         self.driving.count.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
             let rest = engine.drive(run, attached).await;
-            engine.settle(run, &session, rest, holds_slot);
+            engine.settle(run, rest, holds_slot);
             engine.driving.count.fetch_sub(1, Ordering::AcqRel);
             engine.driving.changed.notify_waiters();
         });
@@ -335,21 +344,16 @@ impl Engine {
     }
 
     /// A driver has ended: its slot and, if the run has ended, its place in the lane are free.
-    fn settle(&self, run: RunId, session: &str, rest: Result<Rest, Error>, holds_slot: bool) {
+    fn settle(&self, run: RunId, rest: Result<Rest, Error>, holds_slot: bool) {
         if holds_slot {
-            lock(&self.shared.lanes).release();
+            lock(&self.shared.lanes).release(run);
         }
         let rest = rest.unwrap_or_else(|error| {
             tracing::error!(%run, %error, "the run stopped");
             Rest::Failed(error.to_string())
         });
         match &rest {
-            Rest::Done { .. } => {
-                let next = lock(&self.shared.lanes).leave(session, run);
-                if let Some(next) = next {
-                    lock(&self.shared.lanes).make_ready(session, next, false);
-                }
-            }
+            Rest::Done { .. } => lock(&self.shared.lanes).leave(run),
             Rest::Parked(reason) => {
                 self.shared.report.note(run, None, Found::Parked, reason.name());
             }
@@ -375,6 +379,7 @@ impl Engine {
         let at = deadline.map_or(until, |deadline| deadline.min(until));
         let left = Duration::from_millis(at.since(self.shared.clock.now()));
         let engine = self.clone();
+        self.driving.waiting.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
             tokio::select! {
                 () = engine.shared.stop.cancelled() => {}
@@ -385,6 +390,8 @@ impl Engine {
                     engine.run_ready();
                 }
             }
+            engine.driving.waiting.fetch_sub(1, Ordering::AcqRel);
+            engine.driving.changed.notify_waiters();
         });
     }
 
@@ -398,14 +405,24 @@ impl Engine {
     /// Stops: drivers commit what they have and end; commands under supervisors run on. Returns when all have ended.
     pub async fn stop(&self) {
         self.shared.stop.cancel();
-        while self.driving.count.load(Ordering::Acquire) > 0 {
-            let changed = self.driving.changed.notified();
-            if self.driving.count.load(Ordering::Acquire) == 0 {
-                break;
-            }
-            // The bound covers a driver that ended between the two looks.
-            let _ = tokio::time::timeout(Duration::from_millis(50), changed).await;
-        }
+        self.driving.until(|driving| driving.count.load(Ordering::Acquire) == 0).await;
+    }
+
+    /// Stops once open turns have ended: no further turn and no further run begins meanwhile.
+    pub async fn drain(&self) {
+        self.shared.drain.cancel();
+        self.driving.until(|driving| driving.count.load(Ordering::Acquire) == 0).await;
+        self.stop().await;
+    }
+
+    /// Returns when no run can move any more without a person or another resume: all have ended, are parked, or stand
+    /// in their session's lane behind one that is.
+    pub async fn rested(&self) {
+        let is_rested = |driving: &Driving| {
+            // A run that is woken counts as driven before it no longer counts as waiting.
+            driving.waiting.load(Ordering::Acquire) == 0 && driving.count.load(Ordering::Acquire) == 0
+        };
+        self.driving.until(is_rested).await;
     }
 
     /// Stops and closes the store, so that the next open finds everything as it is.
@@ -450,6 +467,15 @@ impl Engine {
             self.run_ready();
         }
         Ok(())
+    }
+}
+
+impl Driving {
+    async fn until(&self, is_so: impl Fn(&Self) -> bool) {
+        while !is_so(self) {
+            // The bound covers a change between the look and the wait.
+            let _ = tokio::time::timeout(Duration::from_millis(50), self.changed.notified()).await;
+        }
     }
 }
 

@@ -11,7 +11,8 @@ use model::state::{Limits, Wants};
 use model::{Block, JsonText, Label, Message, Millis, RunId};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, OnUnknown, Thinking, ToolExecution, Usd};
+use crate::config::{OnUnknown, Thinking, ToolExecution, Usd};
+use crate::shared::Shared;
 
 /// What a caller asks for. Only the prompt is required; everything else has the configuration's default.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,6 +113,9 @@ pub struct JobFacts {
     /// Free labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Name of its model, if it is longer than what the state keeps of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// What the model's provider said of itself at the start.
     pub model_identity: String,
     /// How calls of one answer run.
@@ -190,13 +194,13 @@ impl JobFacts {
 
 /// The first record of the run that a job becomes.
 pub(crate) fn submission(
+    shared: &Shared,
     run: RunId,
     job: &Job,
-    config: &Config,
-    wants: Wants,
     model: &str,
     model_identity: String,
 ) -> (Submission, JobFacts) {
+    let config = &shared.config;
     let defaults = &config.defaults;
     let tools = job.tools.clone().unwrap_or_else(|| defaults.tools.clone());
     let limits_of = |name: &String| {
@@ -216,11 +220,13 @@ pub(crate) fn submission(
         tools,
         system: job.system.clone(),
         labels: job.labels.clone(),
+        model: (Label::from(model).as_str() != model).then(|| model.to_owned()),
         model_identity,
         tool_execution: job.tool_execution.unwrap_or(defaults.tool_execution),
     };
     let submission = Submission {
         run,
+        owner: shared.owner(),
         session: job.session.clone().unwrap_or_else(|| run.to_string()),
         prompts: job.prompts.clone(),
         base: job.base.clone(),
@@ -230,7 +236,7 @@ pub(crate) fn submission(
             retries: job.retries.unwrap_or(true),
             loop_detection: defaults.loop_detection,
             drains_all: job.drains_all,
-            ..wants
+            ..shared.wants()
         },
         limits: Limits {
             time_ms: job.timeout_s.unwrap_or(defaults.timeout_s).saturating_mul(1000),
@@ -251,7 +257,7 @@ pub(crate) fn continuation(store: &dyn store::Store, run: RunId) -> Result<Job, 
         .map_err(|error| crate::error::Error::Job(format!("run {run}: {error}")))?;
     Ok(Job {
         session: Some(first.submission.session.clone()),
-        model: Some(first.submission.model.as_str().to_owned()),
+        model: Some(facts.model.unwrap_or_else(|| first.submission.model.as_str().to_owned())),
         workspace: facts.workspace,
         tools: Some(facts.tools),
         system: facts.system,

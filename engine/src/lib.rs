@@ -10,8 +10,10 @@
 //! ```
 
 mod accept;
+pub mod bench;
 mod clock;
 pub mod config;
+pub mod control;
 mod driver;
 mod engine;
 mod entry;

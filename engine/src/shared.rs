@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) lanes: Mutex<Lanes>,
     /// Cancelled when the engine is to stop: drivers commit what they have and end.
     pub(crate) stop: CancellationToken,
+    /// Cancelled when no further turn is to begin.
+    pub(crate) drain: CancellationToken,
 }
 
 impl Shared {

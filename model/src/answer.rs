@@ -1,7 +1,7 @@
 //! What the loop does to an answer before it counts.
 //!
-//! Owns the rules that make an answer fit the transcript: only an answer that asks for tools keeps its calls, ids are
-//! unique, a turn has an identity, taint is marked. It must never change text.
+//! Owns the rules that make an answer fit the transcript: only an answer that asks for tools keeps its calls,
+//! ids are unique, a turn has an identity, taint is marked. It must never change text.
 
 use crate::ids::RunId;
 use crate::message::{AssistantMessage, Block, StopReason};
@@ -24,7 +24,8 @@ pub fn settle(state: &RunState, turn: u32, mut message: AssistantMessage) -> Ass
     message
 }
 
-/// Only an answer that asks for tools has calls, and each has an id of its own: every call can get its result.
+/// Only an answer that asks for tools has calls, and each has an id of its own: every call can get its
+/// result.
 pub fn is_settled(message: &AssistantMessage) -> bool {
     let mut ids: Vec<&str> = message.calls().map(|call| call.id.as_str()).collect();
     let count = ids.len();
@@ -33,7 +34,8 @@ pub fn is_settled(message: &AssistantMessage) -> bool {
     ids.len() == count && (count == 0 || message.stop_reason == StopReason::ToolUse)
 }
 
-/// The identity of a turn without a response id: derived from the run and the turn's ordinal, in the form of a UUID.
+/// The identity of a turn without a response id: derived from the run and the turn's ordinal, in the form of
+/// a UUID.
 pub fn turn_id(run: RunId, turn: u32) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&run.0).update(&turn.to_le_bytes());
@@ -49,8 +51,8 @@ fn is_call(block: &Block) -> bool {
     }
 }
 
-/// A call whose id was used before in the same answer gets the first free `id~N`, from 2. An id that the model itself
-/// gave to another call is not free.
+/// A call whose id was used before in the same answer gets the first free `id~N`, from 2. An id that the
+/// model itself gave to another call is not free.
 fn rename_duplicates(content: &mut [Block]) {
     let mut taken: Vec<String> = content.iter().filter_map(call_id).collect();
     let mut seen: Vec<String> = Vec::new();
@@ -84,6 +86,7 @@ mod tests {
     fn state() -> RunState {
         let submission = Submission {
             run: RunId([7; 16]),
+            owner: Owner::default(),
             session: String::new(),
             prompts: Vec::new(),
             base: Vec::new(),
@@ -93,7 +96,7 @@ mod tests {
             limits: Limits::default(),
             job: JsonText::empty(),
         };
-        RunState::new(&submission, Millis(0), Owner::default())
+        RunState::new(&submission, Millis(0))
     }
 
     fn answer(stop_reason: StopReason, ids: &[&str]) -> AssistantMessage {

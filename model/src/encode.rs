@@ -64,8 +64,8 @@ pub enum DecodeError {
     },
 }
 
-/// The encoded parts of a state and their hashes, kept from transition to transition so that a commit costs what it
-/// changes.
+/// The encoded parts of a state and their hashes, kept from transition to transition so that a commit costs
+/// what it changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
     hashes: [[u8; 32]; 4],
@@ -186,7 +186,8 @@ impl Item {
 
 /// A value behind its version byte.
 fn envelope<T: Serialize>(version: u8, value: &T) -> Vec<u8> {
-    // Encoding to a growing vector fails only for types that postcard cannot hold; the round-trip tests cover all.
+    // Encoding to a growing vector fails only for types that postcard cannot hold; the round-trip tests cover
+    // all.
     postcard::to_extend(value, vec![version]).unwrap_or_default()
 }
 

@@ -1,4 +1,5 @@
-//! The model reads no clock, file, network or random source: its dependency tree holds only the crates named here.
+//! The model reads no clock, file, network or random source: its dependency tree holds only the crates named
+//! here.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -1,7 +1,8 @@
 //! Scenarios as text: `> input`, then what follows from it: `< phase; effects; marks`.
 //!
-//! `> one; two` shows what follows from the last. `## name` starts a run, `: words` says how it was submitted, `? part` shows a part of the state. Everything else is
-//! written by the test: run it with `BLESS=1` and review the difference.
+//! `> one; two` shows what follows from the last. `## name` starts a run, `: words` says how it was
+//! submitted, `? part` shows a part of the state. Everything else is written by the test: run it with
+//! `BLESS=1` and review the difference.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -45,8 +46,8 @@ fn check(file: &str) {
     assert_reviewed(&format!("scripts/{file}"), &shown);
 }
 
-/// Feeds inputs separated by `;` and shows the last one; those before it must be legal. `9 times: a; b` feeds them so
-/// often.
+/// Feeds inputs separated by `;` and shows the last one; those before it must be legal. `9 times: a; b` feeds
+/// them so often.
 fn feed(script: &mut Script, inputs: &str) -> String {
     let (times, inputs) = inputs.split_once(" times: ").unwrap_or(("1", inputs));
     let times: u32 = times.parse().expect("a number of times");

@@ -25,6 +25,7 @@ impl Driver {
     pub(super) async fn apply(&mut self, effect: Option<Effect>, fact: Fact) -> Result<(), Error> {
         let mut input = Input { at: self.shared.clock.now(), waiting: Default::default(), fact };
         loop {
+            self.look_into_inbox()?;
             input.waiting = self.inbox.waiting(&self.state.core.cursors);
             input.at = self.shared.clock.now();
             let step = match advance(self.state.clone(), &input) {
@@ -47,7 +48,6 @@ impl Driver {
                 // A barrier failed and took back what this step builds on: what happened since is told again.
                 Err(store::Error::Void | store::Error::Conflict { .. }) => {
                     if let Some(effect) = effect {
-                        self.active.retain(|active| *active != effect);
                         self.known.push((effect, moved.input.fact));
                     }
                     return self.reload();
@@ -156,6 +156,7 @@ impl Driver {
         }
         if is_durable {
             self.known.clear();
+            self.retold.clear();
             self.sweep_calls();
         } else if let Some(effect) = effect {
             self.known.push((effect, moved.input.fact));

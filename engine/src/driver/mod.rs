@@ -15,6 +15,7 @@ mod tool_call;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -56,6 +57,13 @@ pub(crate) struct Attached {
     pub(crate) sink: Option<Arc<dyn EventSink>>,
     /// Cancelled by the program to abort the run.
     pub(crate) abort: Option<Abort>,
+}
+
+impl Attached {
+    /// A program drives the run itself.
+    pub(crate) fn is_some(&self) -> bool {
+        self.sink.is_some() || self.abort.is_some()
+    }
 }
 
 /// An abort by the embedding program.
@@ -100,6 +108,8 @@ pub(crate) struct Driver {
     deadline: Option<(Millis, Pin<Box<Sleep>>)>,
     /// What happened since the last barrier, to be told again if that barrier fails.
     known: Vec<(Effect, Fact)>,
+    /// What is told again, since a barrier has failed, in order.
+    retold: Vec<(Effect, Fact)>,
     /// Directories of calls whose result waits for its barrier.
     left_over: Vec<std::path::PathBuf>,
     is_stopping: bool,
@@ -108,6 +118,9 @@ pub(crate) struct Driver {
 
 /// Longest wait for a model call or a tool to end by itself after an abort; then it is dropped.
 const ABORT_GRACE: Duration = Duration::from_millis(100);
+
+/// The reason of an abort that has none.
+const UNNAMED_ABORT: &str = "Agent run aborted";
 
 impl Driver {
     /// Moves the run until it rests.
@@ -118,6 +131,9 @@ impl Driver {
             }
             if let Some(rest) = self.rest() {
                 return self.sink_failure.map_or(Ok(rest), |failure| Err(Error::Sink(failure)));
+            }
+            if self.shared.drain.is_cancelled() && !self.is_stopping && self.is_between_turns() {
+                self.stop();
             }
             if let Some(fact) = self.next_decision() {
                 self.step(None, fact).await?;
@@ -141,11 +157,26 @@ impl Driver {
             Phase::Parked { reason, .. } if !self.has_control() => Some(Rest::Parked(reason.clone())),
             // A run that only waits for a timer needs no driver; one that a program drives itself keeps it.
             Phase::Stream { stage: StreamStage::Backoff { until }, .. } => {
-                let is_attached = self.attached.sink.is_some() || self.attached.abort.is_some();
+                let is_attached = self.attached.is_some();
                 let must_wait = *until > self.shared.clock.now() && !self.has_control() && !self.is_stopping;
                 (must_wait && !is_attached).then_some(Rest::Waiting { until: *until })
             }
             _ => None,
+        }
+    }
+
+    /// No model call and no tool of a turn is under way, nor paid for without its result being committed.
+    fn is_between_turns(&self) -> bool {
+        match &self.state.core.phase {
+            Phase::Queued | Phase::InjectPending { .. } => true,
+            Phase::Stream { stage: StreamStage::Ready | StreamStage::Backoff { .. }, .. } => true,
+            Phase::Stream { stage: StreamStage::InFlight | StreamStage::Open, .. }
+            | Phase::Dispatch { .. }
+            | Phase::ExecuteTools { .. }
+            | Phase::Finalize { .. }
+            | Phase::Compact { .. }
+            | Phase::Parked { .. }
+            | Phase::Done { .. } => false,
         }
     }
 
@@ -169,7 +200,8 @@ impl Driver {
 
     fn abort_of_program(&self) -> Option<Fact> {
         let core = &self.state.core;
-        if core.abort.is_some() {
+        // A run that is called shows its prompts before it is aborted.
+        if core.abort.is_some() || matches!(core.phase, Phase::Queued) {
             return None;
         }
         let reason = match (&self.sink_failure, &self.attached.abort) {
@@ -178,6 +210,7 @@ impl Driver {
             (None, _) => return None,
         };
         let (reason, is_handoff) = reason;
+        let reason = if reason.is_empty() { UNNAMED_ABORT } else { reason };
         Some(Fact::CancelRequested { position: None, reason: Label::from(reason), is_handoff })
     }
 
@@ -189,8 +222,12 @@ impl Driver {
         {
             self.apply(None, cancel).await?;
         }
-        if effect.as_ref().is_some_and(|effect| !self.effects.contains(effect)) {
-            return Ok(());
+        if let Some(effect) = &effect {
+            if !self.effects.contains(effect) {
+                return Ok(());
+            }
+            // It is performed again if it follows from the next state too: polls of two checkpoints look alike.
+            self.active.retain(|active| active != effect);
         }
         self.apply(effect, fact).await?;
         if self.state.core.abort.is_some() {
@@ -223,11 +260,23 @@ impl Driver {
         Ok(())
     }
 
+    /// More than one call is in flight.
+    fn has_siblings(&self) -> bool {
+        self.state.batch.as_ref().is_some_and(|batch| batch.calls.len() > 1)
+    }
+
     /// The engine stops: a model call is given up, a tool in the process is waited for, nothing new is started.
     fn stop(&mut self) {
         self.is_stopping = true;
         self.model = None;
         self.active.retain(|effect| matches!(effect, Effect::RunTool { .. }));
+    }
+
+    /// The whole name of the model in force; the state keeps the beginning of a long one.
+    fn model_name(&self) -> &str {
+        let model = &self.state.core.model;
+        let whole = self.facts.model.as_deref().filter(|_| *model == self.fold.submission().model);
+        whole.unwrap_or(model.as_str())
     }
 
     fn arm_deadline(&mut self) {
@@ -240,6 +289,20 @@ impl Driver {
             self.deadline = Some((at, Box::pin(tokio::time::sleep(left))));
         }
     }
+}
+
+/// Everything that became ready together begins before the first of it is taken in: calls are launched together, and
+/// one that answers at once does not put the others off.
+async fn let_siblings_begin(has_siblings: bool) {
+    let mut must_wait = has_siblings;
+    std::future::poll_fn(|context| {
+        if std::mem::take(&mut must_wait) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    })
+    .await;
 }
 
 fn control_fact(position: u64, control: Control) -> Fact {

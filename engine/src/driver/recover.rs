@@ -21,11 +21,18 @@ impl Driver {
         if !is_own {
             let fact = Fact::Resumed { epoch: owner.epoch, boot_id: owner.boot_id };
             self.apply(None, fact).await?;
+        }
+        self.settle_effects().await?;
+        let effects = self.effects.clone();
+        self.look_for_missing(is_own).await?;
+        // What was parked with calls that may have run stands in the state again.
+        if self.effects != effects {
             self.settle_effects().await?;
         }
-        self.look_for_missing(is_own).await
+        Ok(())
     }
 
+    /// A driver that has just loaded has performed nothing: whatever stands as under way is another's, or lost.
     async fn settle_effects(&mut self) -> Result<(), Error> {
         for effect in self.effects.clone() {
             match effect {
@@ -119,8 +126,7 @@ impl Driver {
         {
             return Some(format!("workspace {}", workspace.display()));
         }
-        let name = self.state.core.model.as_str();
-        match self.shared.models.resolve(name, &self.shared.config) {
+        match self.shared.models.resolve(self.model_name(), &self.shared.config) {
             Err(error) => return Some(error.to_string()),
             Ok(provider) => {
                 let is_first_model = self.fold.submission().model == self.state.core.model;

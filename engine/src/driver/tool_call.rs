@@ -13,7 +13,7 @@ use model::{Effect, Fact, Label, ToolResult};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::{ABORT_GRACE, Driver, Performed};
+use super::{ABORT_GRACE, Driver, Performed, let_siblings_begin};
 use crate::event::AgentEvent;
 use crate::keys;
 use crate::tool::validate::Validator;
@@ -123,6 +123,7 @@ impl Driver {
         let forward = partials.map(|partials| (partials, self.updates.0.clone()));
         let (cancel, effect) = (self.cancel.clone(), effect.clone());
         let timeout_s = self.facts.tool_limits.get(&plan.call.name).map_or(0, |limits| limits.timeout_s);
+        let has_siblings = self.has_siblings();
         self.performing.push(Box::pin(async move {
             let is_network = tool.spec().is_network;
             let running = run_within(&*tool, context, timeout_s, cancel);
@@ -132,6 +133,7 @@ impl Driver {
             };
             let mut result = result.unwrap_or_else(ToolResult::error);
             result.is_network |= is_network;
+            let_siblings_begin(has_siblings).await;
             Performed { effect, fact: returned(result) }
         }));
         None

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use model::{Label, Millis, RunId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use store::Store;
 
 use super::present;
@@ -16,7 +16,8 @@ use crate::job::{BATCH_CHARS_MAX, Meta};
 use crate::keys;
 
 /// Which runs are listed. The default lists the newest 100.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Filter {
     /// Only runs in this status.
     pub status: Option<Status>,

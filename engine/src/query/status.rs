@@ -7,13 +7,13 @@ use std::str::FromStr;
 use model::phase::{ParkReason, StreamStage};
 use model::state::{Batch, CallStatus};
 use model::{Outcome, Phase, RunState};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::names::call_name;
 use crate::clock::rfc3339;
 
 /// A run's phase in one word. The final ones are the outcomes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// Waits for its lane.

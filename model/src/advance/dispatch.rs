@@ -74,7 +74,8 @@ impl Mover<'_> {
         }
     }
 
-    /// The call as the batch keeps it. A call that will not run gets its result now: its text is known only here.
+    /// The call as the batch keeps it. A call that will not run gets its result now: its text is known only
+    /// here.
     fn planned_call(&mut self, index: u32, plan: &CallPlan) -> Call {
         let mut marks = CallMarks::default();
         let (plan_status, result) = match &plan.verdict {
@@ -88,8 +89,8 @@ impl Mover<'_> {
             }
             CallVerdict::Refused(text) => (Plan::Refused, Some(ToolResult::error(text.clone()))),
             CallVerdict::Duplicate => {
-                let text = "This call repeats the id of an earlier call in the same answer and was not run. Give \
-                            every call an id of its own.";
+                let text = "This call repeats the id of an earlier call in the same answer and was not run. \
+                            Give every call an id of its own.";
                 (Plan::Refused, Some(ToolResult::error(text)))
             }
             CallVerdict::Immediate(result) => {
@@ -145,10 +146,11 @@ impl Mover<'_> {
 
     fn batch_hook(&mut self, turn: u32, answer: &HookAnswer) -> bool {
         match answer {
-            HookAnswer::Intervene(intervention) if !self.is_aborting() => self.intervene(turn, intervention),
+            // Under an abort too: every call is told why it was blocked, and the abort follows after the turn.
+            HookAnswer::Intervene(intervention) => self.intervene(turn, intervention),
             // The hook fails closed: its own failure blocks the batch as a critical loop would.
-            HookAnswer::Failed(text) if !self.is_aborting() => self.intervene(turn, &failed_hook(text)),
-            HookAnswer::Proceed | HookAnswer::Intervene(_) | HookAnswer::Failed(_) => {
+            HookAnswer::Failed(text) => self.intervene(turn, &failed_hook(text)),
+            HookAnswer::Proceed => {
                 if let Some(batch) = &mut self.state.batch {
                     batch.is_vetted = true;
                 }
@@ -213,8 +215,8 @@ fn failed_hook(text: &str) -> Intervention {
 fn blocked_text(is_trigger: bool, is_terminal: bool, reason: &str) -> String {
     match (is_trigger, is_terminal) {
         (true, false) => format!(
-            "{reason}\n\nThis call was not run. Do not make it again as it is: think about the task anew, then answer, \
-             ask, or go on with another tool or other arguments."
+            "{reason}\n\nThis call was not run. Do not make it again as it is: think about the task anew, \
+             then answer, ask, or go on with another tool or other arguments."
         ),
         (false, false) => {
             "This call was not run, because another call of the same answer repeats itself without \

@@ -12,13 +12,13 @@ use crate::record::Mark;
 use crate::state::{AbortCause, Core};
 
 /// What an interrupted run tells the model of the next one.
-const INTERRUPTION: &str = "<turn_aborted>\nThe previous turn was stopped before it was finished. Commands that were \
-                            started may still run, and calls that were stopped may have had a part of their \
-                            effect.\n</turn_aborted>";
+const INTERRUPTION: &str = "<turn_aborted>\nThe previous turn was stopped before it was finished. Commands \
+                            that were started may still run, and calls that were stopped may have had a \
+                            part of their effect.\n</turn_aborted>";
 
 /// What ends a run whose second critical loop was found.
-const TERMINATION: &str = "Sprag ended this run: tools were called in a critical loop again after a first warning. \
-                           None of the blocked calls ran.";
+const TERMINATION: &str = "Sprag ended this run: tools were called in a critical loop again after a first \
+                           warning. None of the blocked calls ran.";
 
 impl Mover<'_> {
     /// A1, A2 and the caps, then the model call of `turn`.

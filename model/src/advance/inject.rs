@@ -1,7 +1,7 @@
 //! InjectPending: messages move from the inbox to the transcript, in one commit.
 //!
-//! Owns the cursors over the inbox. It must never move a cursor without showing the messages that it passes, unless
-//! they were withdrawn.
+//! Owns the cursors over the inbox. It must never move a cursor without showing the messages that it passes,
+//! unless they were withdrawn.
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover, TurnEnd};
 use crate::input::{DrainedItem, Fact, HookAnswer};

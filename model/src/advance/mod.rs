@@ -1,10 +1,10 @@
 //! The state machine: `advance(state, input)`.
 //!
-//! Owns every decision of the loop. It is total: every input in every phase gets an answer, at worst [`Rejected`]. It
-//! must never do I/O, ask a clock, or panic.
+//! Owns every decision of the loop. It is total: every input in every phase gets an answer, at worst
+//! [`Rejected`]. It must never do I/O, ask a clock, or panic.
 //!
-//! Reading order: this file dispatches by phase; one file a phase holds what each input does there; `flow` holds the
-//! checkpoints that phases share (top of a turn, end of a turn, abort).
+//! Reading order: this file dispatches by phase; one file a phase holds what each input does there; `flow`
+//! holds the checkpoints that phases share (top of a turn, end of a turn, abort).
 
 mod batch;
 mod batch_pump;
@@ -224,12 +224,14 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// A decision that came too late: its place in the inbox is passed, so that it is not read again, and nothing changes.
+    /// A decision that came too late: its place in the inbox is passed, so that it is not read again, and
+    /// nothing changes.
     fn take_stale(&mut self, position: Option<u64>) {
         self.take_control(position);
     }
 
-    /// Notes the new owner of the run. After a reboot the absence of a mark proves nothing about a started call.
+    /// Notes the new owner of the run. After a reboot the absence of a mark proves nothing about a started
+    /// call.
     fn note_owner(&mut self, epoch: u64, boot_id: [u8; 16]) {
         if self.state.core.owner.boot_id != boot_id {
             for call in self.state.batch.iter_mut().flat_map(|batch| &mut batch.calls) {

@@ -69,8 +69,8 @@ impl Mover<'_> {
         LEGAL
     }
 
-    /// A decision on a call of the parked batch. It moves the batch only if the run waits for nothing else; one that
-    /// came too late changes nothing.
+    /// A decision on a call of the parked batch. It moves the batch only if the run waits for nothing else;
+    /// one that came too late changes nothing.
     fn decide_call(
         &mut self,
         reason: &ParkReason,
@@ -91,7 +91,8 @@ impl Mover<'_> {
         }
     }
 
-    /// Moves a batch that decisions may have changed while it was parked; any other phase goes on by its effects.
+    /// Moves a batch that decisions may have changed while it was parked; any other phase goes on by its
+    /// effects.
     fn go_on(&mut self, from: &Phase) {
         match from {
             Phase::ExecuteTools { turn, .. } => self.pump(*turn),
@@ -123,7 +124,8 @@ impl Mover<'_> {
                 self.open_turn();
                 self.abort();
             }
-            // Carried out by the phase itself: prompts are shown first, and every call of an answer gets its result.
+            // Carried out by the phase itself: prompts are shown first, and every call of an answer gets its
+            // result.
             Phase::Dispatch { .. } | Phase::InjectPending { .. } => {}
             Phase::Stream { .. }
             | Phase::Finalize { .. }

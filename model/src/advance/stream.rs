@@ -1,6 +1,7 @@
 //! Stream: one model call, from the request to the answer or to the decision about its failure.
 //!
-//! Owns what an answer, a failure or a lost call means. It must never count a call twice: the intent counts it.
+//! Owns what an answer, a failure or a lost call means. It must never count a call twice: the intent counts
+//! it.
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover, TurnEnd};
 use crate::answer::is_settled;
@@ -130,6 +131,7 @@ impl Mover<'_> {
         self.settle(message.usage);
         self.show_answer(Content::Answer);
         match message.stop_reason {
+            StopReason::Error if self.is_aborting() => self.end_interrupted(),
             StopReason::Error => {
                 self.end_failed(Outcome::Failed, Label::from(message.error_message.as_deref().unwrap_or("")));
             }
@@ -161,14 +163,19 @@ impl Mover<'_> {
         self.enter_aborted();
     }
 
+    /// The call failed while the run was being aborted: the next run is told of the failure alone.
+    fn end_interrupted(&mut self) {
+        self.close_turn();
+        self.mark(Mark::AgentEnd);
+        self.enter_aborted();
+    }
+
     fn failed(&mut self, turn: u32, attempt: u32, failure: &Failure) {
         self.settle(failure.usage);
         let core = &mut self.state.core;
         if core.abort.is_some() {
             self.show_failure(failure);
-            self.close_turn();
-            self.mark(Mark::AgentEnd);
-            return self.enter_aborted();
+            return self.end_interrupted();
         }
         let next = if core.wants.retries {
             decide(&mut core.retries, failure, core.wants.compacts)
@@ -215,7 +222,8 @@ impl Mover<'_> {
         self.show_answer(content);
     }
 
-    /// The call is lost, and nobody knows what it cost: it is charged as reserved. The same attempt is made again.
+    /// The call is lost, and nobody knows what it cost: it is charged as reserved. The same attempt is made
+    /// again.
     fn interrupted(&mut self, turn: u32, attempt: u32, usage: Option<Usage>) {
         let spent = &mut self.state.core.spent;
         spent.calls_lost = spent.calls_lost.saturating_add(1);

@@ -1,7 +1,7 @@
 //! What follows a failed model call.
 //!
-//! Owns the retry counters and the one decision about them. A retry re-issues the model call; it must never touch a
-//! committed tool result. The idle breaker lives here because it is fed by the same outcomes.
+//! Owns the retry counters and the one decision about them. A retry re-issues the model call; it must never
+//! touch a committed tool result. The idle breaker lives here because it is fed by the same outcomes.
 
 use serde::{Deserialize, Serialize};
 
@@ -79,7 +79,8 @@ impl Instruction {
     pub fn text(self) -> &'static str {
         match self {
             Self::ReasoningOnly => {
-                "Your last answer held reasoning but nothing to read. Give the visible answer now; do not start over."
+                "Your last answer held reasoning but nothing to read. Give the visible answer now; do not \
+                 start over."
             }
             Self::Empty => "Your last answer was empty. Go on from here and give the visible answer.",
         }
@@ -249,7 +250,8 @@ mod tests {
         );
     }
 
-    /// What follows each of the first failures of one kind, up to the first that ends the run: waits in seconds.
+    /// What follows each of the first failures of one kind, up to the first that ends the run: waits in
+    /// seconds.
     fn waits(kind: FailureKind, can_compact: bool) -> (Vec<Option<u64>>, Next) {
         let mut retries = Retries::new();
         let mut waits = Vec::new();

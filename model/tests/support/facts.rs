@@ -94,8 +94,8 @@ pub(crate) fn failure(kind: FailureKind, retry_after_ms: Option<u64>, had_text: 
     }
 }
 
-/// One word a call: its verdict, and after a colon what it is about (`valid:a` and `valid:a` ask for the same). The last
-/// word is repeated for the rest of the answer's calls; `sequential` may come first.
+/// One word a call: its verdict, and after a colon what it is about (`valid:a` and `valid:a` ask for the
+/// same). The last word is repeated for the rest of the answer's calls; `sequential` may come first.
 pub(crate) fn batch(words: &[&str], total: u32) -> Fact {
     let is_sequential = words.first() == Some(&"sequential");
     let words = if is_sequential { &words[1..] } else { words };

@@ -1,4 +1,5 @@
-//! What the tests of the model share: a run driven by short texts (`> answered calls 2`), and what it shows as text.
+//! What the tests of the model share: a run driven by short texts (`> answered calls 2`), and what it shows
+//! as text.
 //!
 //! Owns the words of the scripts. It must never decide anything that `advance` decides.
 
@@ -35,6 +36,7 @@ pub(crate) const HOOKS: [(&str, Hook); 8] = [
 pub(crate) fn submission(wants: Wants, limits: Limits) -> Submission {
     Submission {
         run: RunId([7; 16]),
+        owner: Owner { epoch: 1, boot_id: BOOT },
         session: "main".to_owned(),
         prompts: vec![Message::user("hi", START)],
         base: Vec::new(),
@@ -48,7 +50,7 @@ pub(crate) fn submission(wants: Wants, limits: Limits) -> Submission {
 
 /// The state of a run that was just submitted.
 pub(crate) fn submitted(wants: Wants, limits: Limits) -> RunState {
-    RunState::new(&submission(wants, limits), START, Owner { epoch: 1, boot_id: BOOT })
+    RunState::new(&submission(wants, limits), START)
 }
 
 /// A run, its journal, and what the script has said about the outside so far.
@@ -97,7 +99,8 @@ impl Script {
         true
     }
 
-    /// The input that a text stands for. `+s` and `+f` say what waits in the inbox, `@N` when, in ms after the start.
+    /// The input that a text stands for. `+s` and `+f` say what waits in the inbox, `@N` when, in ms after
+    /// the start.
     pub(crate) fn input(&mut self, text: &str) -> Input {
         self.at = self.at.plus(1_000);
         let mut waiting = Waiting::default();
@@ -310,7 +313,8 @@ fn extension(words: &[&str]) -> Extension {
     by
 }
 
-/// Compares a reviewed file with what is so now; with `BLESS=1` in the environment it writes the file instead.
+/// Compares a reviewed file with what is so now; with `BLESS=1` in the environment it writes the file
+/// instead.
 pub(crate) fn assert_reviewed(path: &str, now: &str) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path);
     if std::env::var_os("BLESS").is_some() {

@@ -1,4 +1,5 @@
-//! What a run shows, as one line: phase; effects; marks. A result or message that the step made follows on its own line.
+//! What a run shows, as one line: phase; effects; marks. A result or message that the step made follows on
+//! its own line.
 
 use model::effect::needs_barrier;
 use model::input::HookCall;
