@@ -79,7 +79,15 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
             message.at = at;
         }
     }
-    let (mut submission, facts) = job::submission(shared, run, &job, model, provider.identity());
+    let (mut submission, facts) = job::submission(
+        run,
+        shared.owner(),
+        &job,
+        &shared.config,
+        shared.wants(),
+        model,
+        provider.identity(),
+    );
     submission.wants.has_sources |= is_attached;
     let state = RunState::new(&submission, at);
     let (encoded, changes) = Encoded::all(&state);

@@ -46,7 +46,12 @@ impl PoweredDisk {
             // A file that is gone has nothing to lose.
             let Ok(file) = RealFs.open(&path, Mode::Write) else { continue };
             let written = RealFs.write_at(&file, offset, &old);
-            assert_eq!(written.ok(), Some(old.len()), "the old bytes of {} could not be put back", path.display());
+            assert_eq!(
+                written.ok(),
+                Some(old.len()),
+                "the old bytes of {} could not be put back",
+                path.display()
+            );
         }
     }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use engine::Harness;
-use engine::harness::{BatchBlock, BatchCall, Context, Gate, HookContext, Hooks, Permission, ResultPatch, TurnView};
+use engine::harness::{
+    BatchBlock, BatchCall, Context, Gate, HookContext, Hooks, Permission, ResultPatch, TurnView,
+};
 use engine::provider::Prepared;
 use model::input::{Hook, NextTurn};
 use model::message::ToolCall;
@@ -67,7 +69,11 @@ impl Hooks for Asking {
     }
 
     /// A call with the argument `ask` waits for a person.
-    async fn before_tool_call(&self, context: HookContext<'_>, call: &BatchCall) -> Result<Permission, String> {
+    async fn before_tool_call(
+        &self,
+        context: HookContext<'_>,
+        call: &BatchCall,
+    ) -> Result<Permission, String> {
         self.note(&context).await;
         let asks = call.args["ask"].as_bool() == Some(true);
         Ok(if asks { Permission::Ask("is this right?".to_owned()) } else { Permission::Allow })
@@ -95,12 +101,20 @@ impl Hooks for Asking {
         Ok(ResultPatch::default())
     }
 
-    async fn prepare_next_turn(&self, context: HookContext<'_>, _: &TurnView<'_>) -> Result<NextTurn, String> {
+    async fn prepare_next_turn(
+        &self,
+        context: HookContext<'_>,
+        _: &TurnView<'_>,
+    ) -> Result<NextTurn, String> {
         self.note(&context).await;
         Ok(NextTurn::default())
     }
 
-    async fn should_stop_after_turn(&self, context: HookContext<'_>, _: &TurnView<'_>) -> Result<bool, String> {
+    async fn should_stop_after_turn(
+        &self,
+        context: HookContext<'_>,
+        _: &TurnView<'_>,
+    ) -> Result<bool, String> {
         self.note(&context).await;
         Ok(false)
     }

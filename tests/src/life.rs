@@ -247,7 +247,8 @@ pub async fn finish(world: &Arc<World>, run: &RunHandle) -> Result<(), String> {
 
 /// A person decides: a call that waits may run; one of unknown outcome is looked for in the world.
 async fn decide(world: &Arc<World>, run: &RunHandle) -> Result<(), String> {
-    let replayed = engine::replay(&**run.engine().store(), run.id, None).map_err(|error| error.to_string())?;
+    let replayed =
+        engine::replay(&**run.engine().store(), run.id, None).map_err(|error| error.to_string())?;
     let Some(state) = replayed.state else { return Ok(()) };
     let Phase::Parked { from, .. } = &state.core.phase else { return Ok(()) };
     let Phase::ExecuteTools { turn, .. } = **from else { return Ok(()) };
@@ -264,7 +265,10 @@ async fn decide(world: &Arc<World>, run: &RunHandle) -> Result<(), String> {
                 // A call may be unknown more than once: each time is a question of its own.
                 until_heard(world, &format!("resolve {key} at {}", state.core.seq), ask).await;
             }
-            CallStatus::Planned(_) | CallStatus::Started | CallStatus::Judged { .. } | CallStatus::Ended(_) => {}
+            CallStatus::Planned(_)
+            | CallStatus::Started
+            | CallStatus::Judged { .. }
+            | CallStatus::Ended(_) => {}
         }
     }
     // Until the driver has taken the decision in, the run still rests.

@@ -242,7 +242,10 @@ impl World {
             }
             Ask::Resolve(run, turn, call, resolution) => {
                 let handle = engine.handle(*run);
-                (*run, handle.resolve(*turn, *call, *resolution, &Label::from("looked").to_string(), key).await)
+                (
+                    *run,
+                    handle.resolve(*turn, *call, *resolution, &Label::from("looked").to_string(), key).await,
+                )
             }
         };
         match sent {

@@ -132,7 +132,11 @@ impl RunPoint {
 
 impl fmt::Display for BenchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<12} {:>12} {:>12} {:>12} {:>14}", "commits", "a second", "p50 us", "p99 us", "of the disk")?;
+        writeln!(
+            f,
+            "{:<12} {:>12} {:>12} {:>12} {:>14}",
+            "commits", "a second", "p50 us", "p99 us", "of the disk"
+        )?;
         for (width, raw, store) in self.commits() {
             let line = |f: &mut fmt::Formatter<'_>, name: &str, point: CommitPoint, ratio: &str| {
                 let CommitPoint { commits_per_s, p50_us, p99_us } = point;

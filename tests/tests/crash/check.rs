@@ -73,7 +73,8 @@ fn end(store: &Arc<dyn Store>, run: RunId, broken: &mut Vec<String>) -> Result<R
         }
     }
     let state = replayed.state.ok_or("no state")?;
-    if events.iter().filter(|name| **name == "agent_end").count() != 1 || events.last() != Some(&"agent_end") {
+    if events.iter().filter(|name| **name == "agent_end").count() != 1 || events.last() != Some(&"agent_end")
+    {
         broken.push(format!("the events do not end in one agent_end: {events:?}"));
     }
     one_result_per_call(&transcript, broken);
@@ -228,7 +229,8 @@ fn model_calls(uncut: &Seen, cut: &Seen, deaths: usize, same: Same, broken: &mut
     for asked in &after {
         let hash = hashes.entry((asked.run, asked.turn, asked.attempt)).or_insert(asked.hash);
         if *hash != asked.hash {
-            let words = format!("turn {} attempt {} was asked again with another request", asked.turn, asked.attempt);
+            let words =
+                format!("turn {} attempt {} was asked again with another request", asked.turn, asked.attempt);
             broken.push(words);
         }
     }
@@ -264,8 +266,11 @@ fn acknowledged(cut: &Seen, broken: &mut Vec<String>) {
         };
         let (Ask::Steer(_, text) | Ask::FollowUp(_, text)) = &request.ask else { continue };
         let times = end.transcript.iter().filter(|message| message.joined_text() == *text).count();
-        if times != 1 && !matches!(end.state.core.phase, Phase::Done { outcome: model::Outcome::Cancelled, .. }) {
-            broken.push(format!("{} was acknowledged and stands {times} times in the transcript", request.key));
+        if times != 1
+            && !matches!(end.state.core.phase, Phase::Done { outcome: model::Outcome::Cancelled, .. })
+        {
+            broken
+                .push(format!("{} was acknowledged and stands {times} times in the transcript", request.key));
         }
     }
 }

@@ -52,8 +52,12 @@ fn cuts_at(at: usize, act: Act) -> Vec<Cut> {
     let process = |blow| Cut { at, blow, death: Death::Process };
     let machine = |blow| Cut { at, blow, death: Death::Machine };
     match act {
-        Act::Write => vec![process(Blow::Before), process(Blow::Torn), process(Blow::After), machine(Blow::After)],
-        Act::Sync => vec![process(Blow::Before), machine(Blow::Before), process(Blow::After), machine(Blow::After)],
+        Act::Write => {
+            vec![process(Blow::Before), process(Blow::Torn), process(Blow::After), machine(Blow::After)]
+        }
+        Act::Sync => {
+            vec![process(Blow::Before), machine(Blow::Before), process(Blow::After), machine(Blow::After)]
+        }
         Act::Make | Act::SetLen | Act::Rename | Act::Remove | Act::Effect => {
             vec![process(Blow::Before), process(Blow::After)]
         }
@@ -61,7 +65,11 @@ fn cuts_at(at: usize, act: Act) -> Vec<Cut> {
 }
 
 /// Runs a scenario with one death after the other, then to its end. Answers what is left, and the deaths there were.
-pub(crate) fn run_with(scenario: &Scenario, cuts: &[Cut], pace: Pace) -> Result<(Seen, usize, Vec<Act>), String> {
+pub(crate) fn run_with(
+    scenario: &Scenario,
+    cuts: &[Cut],
+    pace: Pace,
+) -> Result<(Seen, usize, Vec<Act>), String> {
     let (dir, world) = (tempfile::tempdir().unwrap(), World::new());
     let (mut done, mut deaths, mut boot) = (0, 0, 1);
     for (n, cut) in cuts.iter().enumerate() {
@@ -117,8 +125,17 @@ impl Task<'_> {
     fn run(&self) -> Result<(usize, usize), String> {
         let started = std::time::Instant::now();
         let r = self.run2();
-        eprintln!("{} {} {:?} {:?} {}", self.scenario.name, self.nth, self.first, started.elapsed(), r.is_ok());
-        if let Err(e) = &r { eprintln!("BROKEN {e}"); }
+        eprintln!(
+            "{} {} {:?} {:?} {}",
+            self.scenario.name,
+            self.nth,
+            self.first,
+            started.elapsed(),
+            r.is_ok()
+        );
+        if let Err(e) = &r {
+            eprintln!("BROKEN {e}");
+        }
         r
     }
     fn run2(&self) -> Result<(usize, usize), String> {
@@ -158,7 +175,9 @@ pub(crate) fn for_each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + S
 #[test]
 fn every_act_of_every_scenario_may_be_the_last() {
     let mut scenarios = scenarios::all();
-    if let Ok(only) = std::env::var("ONLY") { scenarios.retain(|s| s.name == only); }
+    if let Ok(only) = std::env::var("ONLY") {
+        scenarios.retain(|s| s.name == only);
+    }
     let uncuts = for_each(&scenarios, uncut);
     let mut tasks = Vec::new();
     for (scenario, (uncut, acts)) in scenarios.iter().zip(&uncuts) {

@@ -40,11 +40,8 @@ pub(crate) fn one_tool() -> Scenario {
 }
 
 pub(crate) fn three_parallel() -> Scenario {
-    let calls = [
-        call("post", json!({"n": 1})),
-        call("charge", json!({"n": 2})),
-        call("ship", json!({"n": 3})),
-    ];
+    let calls =
+        [call("post", json!({"n": 1})), call("charge", json!({"n": 2})), call("ship", json!({"n": 3}))];
     Scenario::new("three parallel", json!([{"calls": calls}, done()]))
 }
 
@@ -54,14 +51,17 @@ pub(crate) fn sequential_steered() -> Scenario {
         call("charge", json!({"n": 2, "then": "steer", "say": "rather this"})),
         call("post", json!({"n": 3})),
     ];
-    let scenario = Scenario::new("sequential with steering", json!([{"calls": calls}, {"text": "so be it"}, done()]));
-    let jobs = vec![engine::Job { tool_execution: Some(engine::config::ToolExecution::Sequential), ..job("first") }];
+    let scenario =
+        Scenario::new("sequential with steering", json!([{"calls": calls}, {"text": "so be it"}, done()]));
+    let jobs =
+        vec![engine::Job { tool_execution: Some(engine::config::ToolExecution::Sequential), ..job("first") }];
     Scenario { jobs, early: vec![Early::Steer("quickly")], ..scenario }
 }
 
 pub(crate) fn follow_up() -> Scenario {
     let calls = [call("look", json!({"n": 1, "then": "follow_up", "say": "and then that"}))];
-    let scenario = Scenario::new("follow-up", json!([{"calls": calls}, {"text": "one"}, {"text": "two"}, done()]));
+    let scenario =
+        Scenario::new("follow-up", json!([{"calls": calls}, {"text": "one"}, {"text": "two"}, done()]));
     Scenario { early: vec![Early::FollowUp("also this")], ..scenario }
 }
 
