@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use model::encode::{Change, Part};
 use model::input::RecoveryClass;
 use model::{Effect, Fact, Input, LOGIC_VERSION, Label, Moved, Phase, RunState, ToolResult};
@@ -25,6 +26,10 @@ impl Driver {
     pub(super) async fn apply(&mut self, effect: Option<Effect>, fact: Fact) -> Result<(), Error> {
         let mut input = Input { at: self.shared.clock.now(), waiting: Default::default(), fact };
         loop {
+            // Whatever was acknowledged before this moment counts at this checkpoint.
+            if self.watched.inbox.notified().now_or_never().is_some() {
+                self.read_inbox()?;
+            }
             input.waiting = self.inbox.waiting(&self.state.core.cursors);
             input.at = self.shared.clock.now();
             let step = match advance(self.state.clone(), &input) {
