@@ -15,6 +15,7 @@ use super::{Driver, Performed};
 use crate::error::Error;
 use crate::keys;
 use crate::provider::{Prepared, Request};
+use crate::tool::ToolSpec;
 
 impl Driver {
     /// Starts every effect that is not under way. Answers the first that is already done.
@@ -190,8 +191,26 @@ impl Driver {
             thinking: self.state.core.thinking.as_str().to_owned(),
             system: self.facts.system.as_deref().map(Arc::from),
             messages,
-            tools: self.shared.tool_list(&self.facts.tools),
+            tools: self.tools(),
         }
+    }
+
+    /// The run's tools, then those that the harness has found for calls of the context.
+    fn tools(&self) -> Arc<[ToolSpec]> {
+        let own = self.shared.tool_list(&self.facts.tools);
+        let Some(context) = &self.shared.harness.context else { return own };
+        let mut found: Vec<ToolSpec> = Vec::new();
+        for name in self.context.called() {
+            let is_new = |specs: &[ToolSpec]| specs.iter().all(|spec| spec.name != name);
+            if is_new(&own)
+                && is_new(&found)
+                && let Ok(Some(tool)) = context.resolve_tool(name)
+                && tool.spec().name == name
+            {
+                found.push(tool.spec().clone());
+            }
+        }
+        if found.is_empty() { own } else { own.iter().cloned().chain(found).collect() }
     }
 
     fn plan_compaction(&self) -> Fact {

@@ -210,7 +210,8 @@ impl Script {
     pub fn config(&self) -> (LoopConfig, Arc<Log>) {
         let log = Arc::new(Log::new(self.abort, self.shown));
         let model = ScriptedModel::new(&log, &self.replies);
-        let builder = Engine::memory().provider("m", model).harness(self.harness(&log));
+        let builder =
+            Engine::memory().provider("m", model.clone()).provider("n", model).harness(self.harness(&log));
         let builder = self
             .tools
             .iter()

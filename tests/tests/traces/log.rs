@@ -51,6 +51,16 @@ impl Log {
         }
     }
 
+    /// A line that is no part of the trace.
+    pub fn whisper(&self, line: &str) {
+        self.write(line, false);
+    }
+
+    /// True if a line was written, whether or not it is a part of the trace.
+    pub fn has(&self, wanted: &str) -> bool {
+        self.lines.borrow().iter().any(|(_, line)| line == wanted)
+    }
+
     fn write(&self, line: &str, is_shown: bool) {
         self.lines.send_modify(|lines| lines.push((is_shown, line.to_owned())));
         if self.abort == Some(line) {
