@@ -47,6 +47,8 @@ impl Submitting {
                 let run = known.map_err(|_| Error::NoSuchRun("under this key".to_owned()))?;
                 Ok(Accepted { run, session, is_known: true })
             }
+            // A job of a batch has an id of its own making: the run is there already.
+            Err(store::Error::Conflict { expected: 0, .. }) => Ok(Accepted { run, session, is_known: true }),
             Err(error) => Err(error.into()),
         }
     }
