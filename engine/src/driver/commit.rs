@@ -24,6 +24,7 @@ impl Driver {
     pub(super) async fn apply(&mut self, effect: Option<Effect>, fact: Fact) -> Result<(), Error> {
         let mut input = Input { at: self.shared.clock.now(), waiting: Default::default(), fact };
         loop {
+            self.look_into_inbox()?;
             input.waiting = self.inbox.waiting(&self.state.core.cursors);
             input.at = self.shared.clock.now();
             let step = match advance(self.state.clone(), &input) {
