@@ -45,6 +45,7 @@ pub struct Builder {
     providers: BTreeMap<String, Arc<dyn ModelProvider>>,
     harness: Harness,
     clock: Arc<dyn Clock>,
+    store: Option<Arc<dyn Store>>,
     store_options: store::Options,
     rehearsal_log: Option<PathBuf>,
 }
@@ -100,6 +101,11 @@ impl Builder {
         Self { clock: Arc::new(clock), ..self }
     }
 
+    /// Another store than the journal in the directory. Who gives it closes it, after the engine.
+    pub fn store(self, store: Arc<dyn Store>) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
     /// Options of the store: its disk, its limits, how long to try for its lock.
     pub fn store_options(self, store_options: store::Options) -> Self {
         Self { store_options, ..self }
@@ -111,7 +117,10 @@ impl Builder {
     }
 
     /// Opens the engine. Must be called inside a runtime. Nothing runs before a job is submitted or a run resumed.
-    pub fn open(self) -> Result<Engine, Error> {
+    pub fn open(mut self) -> Result<Engine, Error> {
+        if let Some(store) = self.store.take() {
+            return self.start(store, None);
+        }
         let Some(dir) = self.dir.clone() else {
             let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
             return self.start(memory, None);
@@ -170,6 +179,7 @@ impl Engine {
             providers: BTreeMap::new(),
             harness: Harness::default(),
             clock: Arc::new(SystemClock),
+            store: None,
             store_options: store::Options::default(),
             rehearsal_log: None,
         }
@@ -296,7 +306,7 @@ impl Engine {
                 Ok(session) => self.spawn(run, session, Attached::default(), true),
                 Err(error) => {
                     tracing::error!(%run, %error, "the run cannot be read");
-                    lock(&self.shared.lanes).release();
+                    lock(&self.shared.lanes).release(run);
                 }
             }
         }
@@ -322,7 +332,7 @@ impl Engine {
     /// A driver has ended: its slot and, if the run has ended, its place in the lane are free.
     fn settle(&self, run: RunId, session: &str, rest: Result<Rest, Error>, holds_slot: bool) {
         if holds_slot {
-            lock(&self.shared.lanes).release();
+            lock(&self.shared.lanes).release(run);
         }
         let rest = rest.unwrap_or_else(|error| {
             tracing::error!(%run, %error, "the run stopped");
@@ -430,7 +440,8 @@ impl Engine {
     async fn push(&self, run: RunId, item: Item, key: Option<&str>) -> Result<(), Error> {
         let is_control = matches!(item, Item::Control(_));
         accept::push(&self.shared, run, &item, key).await?;
-        if is_control && self.shared.runs.find(run).is_none_or(|watched| watched.rest().borrow().is_some()) {
+        // A driver that is about to rest looks for decisions once more after it has left its slot.
+        if is_control && !lock(&self.shared.lanes).is_moving(run) {
             self.wake(run, true)?;
             self.run_ready();
         }
@@ -508,9 +519,19 @@ impl RunHandle {
         let mut rest = self.engine.shared.runs.watch(self.id).rest();
         if rest.borrow().is_none() {
             let loaded = load_state(&*self.engine.shared.store, self.id)?;
-            let (state, _) = loaded.ok_or_else(|| Error::NoSuchRun(self.id.to_string()))?;
-            if let Phase::Done { outcome, reason } = state.core.phase {
-                return Ok(Rest::Done { outcome, reason: reason.map(|reason| reason.to_string()) });
+            let (state, inbox_len) = loaded.ok_or_else(|| Error::NoSuchRun(self.id.to_string()))?;
+            match state.core.phase {
+                Phase::Done { outcome, reason } => {
+                    return Ok(Rest::Done { outcome, reason: reason.map(|reason| reason.to_string()) });
+                }
+                // A former engine parked it, and nobody has decided since: nothing of this one moves it.
+                Phase::Parked { reason, .. }
+                    if inbox_len <= state.core.cursors.control
+                        && !lock(&self.engine.shared.lanes).is_moving(self.id) =>
+                {
+                    return Ok(Rest::Parked(reason));
+                }
+                _ => {}
             }
         }
         let is_resting = |rest: &Option<Rest>| rest.as_ref().is_some_and(|rest| !rest.is_waiting());

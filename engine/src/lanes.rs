@@ -3,7 +3,7 @@
 //! Owns the order in which runs get their turn. Both kinds of lane are durable queues because they are derived: at open
 //! they are filled again from the runs that have not ended, in order of submission. It must never start a driver.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use model::RunId;
 
@@ -11,7 +11,8 @@ use model::RunId;
 #[derive(Debug)]
 pub(crate) struct Lanes {
     width: usize,
-    held: usize,
+    /// The runs that hold a slot: each is driven by one driver, never by two.
+    held: HashSet<RunId>,
     sessions: HashMap<String, VecDeque<RunId>>,
     ready: VecDeque<RunId>,
 }
@@ -19,7 +20,7 @@ pub(crate) struct Lanes {
 impl Lanes {
     /// Lanes with so many global slots, at least one.
     pub(crate) fn new(width: usize) -> Self {
-        Self { width: width.max(1), held: 0, sessions: HashMap::new(), ready: VecDeque::new() }
+        Self { width: width.max(1), held: HashSet::new(), sessions: HashMap::new(), ready: VecDeque::new() }
     }
 
     /// A run joins its session's lane. It is ready if it is first there and `is_active`: a run that a stop or a crash
@@ -33,10 +34,10 @@ impl Lanes {
     }
 
     /// A run that waits in front of its session's lane is ready again: after a person's answer, a timer or a resume.
-    /// `goes_first` puts it before those that wait for a slot.
+    /// `goes_first` puts it before those that wait for a slot. One that holds a slot moves already.
     pub(crate) fn make_ready(&mut self, session: &str, run: RunId, goes_first: bool) {
         let is_first = self.sessions.get(session).and_then(VecDeque::front) == Some(&run);
-        if !is_first || self.ready.contains(&run) {
+        if !is_first || self.is_moving(run) {
             return;
         }
         if goes_first {
@@ -46,19 +47,24 @@ impl Lanes {
         }
     }
 
+    /// True if a run holds a slot, or waits for one.
+    pub(crate) fn is_moving(&self, run: RunId) -> bool {
+        self.held.contains(&run) || self.ready.contains(&run)
+    }
+
     /// The next run that gets a slot.
     pub(crate) fn next(&mut self) -> Option<RunId> {
-        if self.held >= self.width {
+        if self.held.len() >= self.width {
             return None;
         }
         let run = self.ready.pop_front()?;
-        self.held += 1;
+        self.held.insert(run);
         Some(run)
     }
 
     /// A slot is free again: its run rests, or waits for a timer.
-    pub(crate) fn release(&mut self) {
-        self.held = self.held.saturating_sub(1);
+    pub(crate) fn release(&mut self, run: RunId) {
+        self.held.remove(&run);
     }
 
     /// A run has ended: the next of its session is first in the lane. Answers that one.
@@ -89,7 +95,7 @@ mod tests {
         lanes.join("a", run(2), true);
         lanes.join("b", run(3), true);
         assert_eq!([lanes.next(), lanes.next(), lanes.next()], [Some(run(1)), Some(run(3)), None]);
-        lanes.release();
+        lanes.release(run(1));
         assert_eq!(lanes.leave("a", run(1)), Some(run(2)));
         lanes.make_ready("a", run(2), false);
         assert_eq!(lanes.next(), Some(run(2)));
@@ -102,8 +108,20 @@ mod tests {
             lanes.join(&n.to_string(), run(n), true);
         }
         assert_eq!([lanes.next(), lanes.next()], [Some(run(1)), None]);
-        lanes.release();
+        lanes.release(run(1));
         lanes.make_ready("1", run(1), true);
+        assert_eq!(lanes.next(), Some(run(1)));
+    }
+
+    #[test]
+    fn a_run_that_moves_is_not_set_going_again() {
+        let mut lanes = Lanes::new(2);
+        lanes.join("a", run(1), true);
+        assert_eq!(lanes.next(), Some(run(1)));
+        lanes.make_ready("a", run(1), true);
+        assert_eq!(lanes.next(), None);
+        lanes.release(run(1));
+        lanes.make_ready("a", run(1), true);
         assert_eq!(lanes.next(), Some(run(1)));
     }
 
