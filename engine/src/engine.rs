@@ -462,7 +462,8 @@ impl Engine {
     async fn push(&self, run: RunId, item: Item, key: Option<&str>) -> Result<(), Error> {
         let is_control = matches!(item, Item::Control(_));
         accept::push(&self.shared, run, &item, key).await?;
-        if is_control && self.shared.runs.find(run).is_none_or(|watched| watched.rest().borrow().is_some()) {
+        // A driver that is about to rest looks for decisions once more after it has left its slot.
+        if is_control && !lock(&self.shared.lanes).is_moving(run) {
             self.wake(run, true)?;
             self.run_ready();
         }
@@ -549,9 +550,19 @@ impl RunHandle {
         let mut rest = self.engine.shared.runs.watch(self.id).rest();
         if rest.borrow().is_none() {
             let loaded = load_state(&*self.engine.shared.store, self.id)?;
-            let (state, _) = loaded.ok_or_else(|| Error::NoSuchRun(self.id.to_string()))?;
-            if let Phase::Done { outcome, reason } = state.core.phase {
-                return Ok(Rest::Done { outcome, reason: reason.map(|reason| reason.to_string()) });
+            let (state, inbox_len) = loaded.ok_or_else(|| Error::NoSuchRun(self.id.to_string()))?;
+            match state.core.phase {
+                Phase::Done { outcome, reason } => {
+                    return Ok(Rest::Done { outcome, reason: reason.map(|reason| reason.to_string()) });
+                }
+                // A former engine parked it, and nobody has decided since: nothing of this one moves it.
+                Phase::Parked { reason, .. }
+                    if inbox_len <= state.core.cursors.control
+                        && !lock(&self.engine.shared.lanes).is_moving(self.id) =>
+                {
+                    return Ok(Rest::Parked(reason));
+                }
+                _ => {}
             }
         }
         let is_resting = |rest: &Option<Rest>| rest.as_ref().is_some_and(|rest| !rest.is_waiting());

@@ -155,7 +155,15 @@ impl Machine {
         match stage {
             Stage::Cancel => {
                 for run in &runs {
-                    until_heard(world, &format!("cancel {}", run.id), Ask::Cancel(run.id)).await;
+                    let key = format!("cancel {}", run.id);
+                    let requests = world.requests();
+                    let was_heard =
+                        requests.iter().any(|known| known.key == key && known.answer != Answer::None);
+                    until_heard(world, &key, Ask::Cancel(run.id)).await;
+                    if was_heard {
+                        // The engine that heard it is dead: whoever starts the next one resumes.
+                        opened.engine.resume(None).map_err(|error| error.to_string())?;
+                    }
                 }
             }
             Stage::Finish | Stage::Rest => {
