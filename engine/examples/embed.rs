@@ -66,8 +66,12 @@ impl ModelProvider for Clerk {
     }
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
+    engine::supervise_if_asked();
+    tokio::runtime::Runtime::new()?.block_on(embed())
+}
+
+async fn embed() -> Result<(), Box<dyn Error>> {
     let dir = PathBuf::from(env::args().nth(1).ok_or("usage: embed DIR")?);
     let spec =
         ToolSpec::new("book", "Books a line.", json!({ "type": "object" })).class(RecoveryClass::Keyed);

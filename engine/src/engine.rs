@@ -30,12 +30,18 @@ use crate::provider::ModelProvider;
 use crate::report::{Found, Note, Report};
 use crate::runs::{Rest, Runs, lock};
 use crate::shared::Shared;
+use crate::supervisor::{self, Supervisors};
+use crate::tool::bash::{self, Bash};
 use crate::tool::builtin::{BUILTIN, builtin};
 use crate::tool::registry::Registry;
 use crate::tool::{Tool, ToolSpec};
 
 /// Runs read at once while an engine opens.
 const SCAN_PAGE: usize = 4096;
+
+/// What `open` says when nothing can supervise commands.
+const NO_SUPERVISOR: &str = "nothing can supervise commands: make `engine::supervise_if_asked()` the first line of `main`, \
+                             name a program that does with `Builder::supervisor`, or open `without_commands`";
 
 /// What an engine is made of before it opens.
 pub struct Builder {
@@ -48,6 +54,17 @@ pub struct Builder {
     store: Option<Arc<dyn Store>>,
     store_options: store::Options,
     rehearsal_log: Option<PathBuf>,
+    commands: Commands,
+}
+
+/// Where the supervisors of an engine's commands come from.
+enum Commands {
+    /// From this program, whose `main` begins with `supervise_if_asked`.
+    Own,
+    /// From another program, whose `main` does.
+    Other(PathBuf),
+    /// There are none, and no commands.
+    None,
 }
 
 /// An open engine. Clones are handles on the same one.
@@ -118,6 +135,17 @@ impl Builder {
         Self { rehearsal_log, ..self }
     }
 
+    /// Another program than this one to run as the supervisor of each command. The first line of its `main` must be
+    /// `engine::supervise_if_asked()`.
+    pub fn supervisor(self, program: impl Into<PathBuf>) -> Self {
+        Self { commands: Commands::Other(program.into()), ..self }
+    }
+
+    /// An engine without commands: it has no tool `bash`, and needs no supervisor.
+    pub fn without_commands(self) -> Self {
+        Self { commands: Commands::None, ..self }
+    }
+
     /// Opens the engine. Must be called inside a runtime. Nothing runs before a job is submitted or a run resumed.
     pub fn open(mut self) -> Result<Engine, Error> {
         if let Some(store) = self.store.take() {
@@ -128,6 +156,9 @@ impl Builder {
             return self.start(memory, None);
         };
         let dir = std::path::absolute(&dir).unwrap_or(dir);
+        if matches!(self.commands, Commands::Own) && !supervisor::is_asked() {
+            return Err(Error::Setup(NO_SUPERVISOR.to_owned()));
+        }
         let options = store::Options { opened_at_ms: self.clock.now().0, ..self.store_options.clone() };
         let journal = Arc::new(JournalStore::open(&dir, options)?);
         let engine = Self { dir: Some(dir), ..self };
@@ -136,7 +167,13 @@ impl Builder {
 
     fn start(self, store: Arc<dyn Store>, journal: Option<Arc<JournalStore>>) -> Result<Engine, Error> {
         let builtins = BUILTIN.iter().filter_map(|name| builtin(name));
-        let tools = Registry::new(builtins.chain(self.tools).collect())
+        let supervisors = match (self.commands, &self.dir) {
+            (Commands::None, _) | (_, None) => None,
+            (Commands::Own, Some(_)) => Some(Supervisors::new(None, &self.config)),
+            (Commands::Other(program), Some(_)) => Some(Supervisors::new(Some(program), &self.config)),
+        };
+        let bash = supervisors.map(|supervisors| Arc::new(Bash::new(supervisors)) as Arc<dyn Tool>);
+        let tools = Registry::new(builtins.chain(bash).chain(self.tools).collect())
             .map_err(|error| Error::Setup(error.to_string()))?;
         let epoch = store.claim()?;
         let width = usize::try_from(self.config.defaults.concurrency.get()).unwrap_or(usize::MAX);
@@ -186,6 +223,7 @@ impl Engine {
             store: None,
             store_options: store::Options::default(),
             rehearsal_log: None,
+            commands: Commands::Own,
         }
     }
 
@@ -603,7 +641,7 @@ impl Shared {
     /// The tools of a job that names none: the configured ones, and those that the program added.
     pub(crate) fn default_tools(&self) -> Vec<String> {
         let mut names = self.config.defaults.tools.clone();
-        let added = self.tool_names().into_iter().filter(|name| !BUILTIN.contains(&name.as_str()));
+        let added = self.tool_names().into_iter().filter(|name| !is_builtin(name));
         for name in added {
             if !names.contains(&name) {
                 names.push(name);
@@ -611,6 +649,10 @@ impl Shared {
         }
         names
     }
+}
+
+fn is_builtin(name: &str) -> bool {
+    name == bash::NAME || BUILTIN.contains(&name)
 }
 
 /// A job of a batch always gets the same id; any other job gets one that nobody can guess.

@@ -129,6 +129,7 @@ impl Machine {
         let store = Arc::new(Paced::new(Arc::clone(&journal), self.pace));
         let script = Rehearsal::from_value(&scenario.script).map_err(|error| error.to_string())?;
         let mut builder = Engine::builder(dir)
+            .without_commands()
             .store(Arc::clone(&store) as Arc<dyn Store>)
             .store_options(options)
             .clock(WallClock(Arc::clone(world)))

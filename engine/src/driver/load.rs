@@ -73,6 +73,7 @@ impl Driver {
             request: None,
             refused_request: None,
             plans: Vec::new(),
+            takeovers: Vec::new(),
             updates: mpsc::channel(TOOL_UPDATES_MAX),
             cancel: CancellationToken::new(),
             deadline: None,

@@ -23,7 +23,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use model::encode::Encoded;
 use model::inbox::Control;
-use model::input::Failure;
+use model::input::{Failure, RecoveryClass};
 use model::phase::StreamStage;
 use model::{Effect, Fact, Label, Millis, Phase, RunId, RunState};
 use tokio::sync::mpsc;
@@ -35,7 +35,7 @@ pub(crate) use load::{decode_moved, inbox_message, load_state, read_first, sessi
 use self::context::Context;
 use self::inbox::Inbox;
 use self::model_call::{ModelCall, ModelNews};
-use self::tool_call::{PlannedCall, ToolUpdate};
+use self::tool_call::{PlannedCall, Takeover, ToolUpdate};
 use crate::error::Error;
 use crate::fold::Fold;
 use crate::job::JobFacts;
@@ -102,6 +102,8 @@ pub(crate) struct Driver {
     /// Why the request whose intent was committed cannot be made.
     refused_request: Option<Failure>,
     plans: Vec<PlannedCall>,
+    /// Calls that a former owner started, by turn and index.
+    takeovers: Vec<((u32, u16), Takeover)>,
     updates: (mpsc::Sender<ToolUpdate>, mpsc::Receiver<ToolUpdate>),
     /// Cancelled when the run is to end: whatever is under way ends soon.
     cancel: CancellationToken,
@@ -265,11 +267,15 @@ impl Driver {
         self.state.batch.as_ref().is_some_and(|batch| batch.calls.len() > 1)
     }
 
-    /// The engine stops: a model call is given up, a tool in the process is waited for, nothing new is started.
+    /// The engine stops: a model call is given up, a tool in the process is waited for, nothing new is started. What
+    /// outlives the engine runs on.
     fn stop(&mut self) {
         self.is_stopping = true;
         self.model = None;
-        self.active.retain(|effect| matches!(effect, Effect::RunTool { .. }));
+        self.active.retain(|effect| match effect {
+            Effect::RunTool { class, .. } => *class != RecoveryClass::Adoptable,
+            _ => false,
+        });
     }
 
     /// The whole name of the model in force; the state keeps the beginning of a long one.

@@ -307,7 +307,8 @@ async fn a_transcript_is_of_one_run_and_a_session_of_all_before_it() {
 #[tokio::test]
 async fn a_journal_alone_gives_the_same_answers_as_its_store() {
     let (dir, work) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let engine = asking(rehearsed(Engine::builder(dir.path()), &write_then_done())).open().unwrap();
+    let engine =
+        asking(rehearsed(Engine::builder(dir.path()).without_commands(), &write_then_done())).open().unwrap();
     let run = parked_for_approval(&engine, work.path()).await;
     run.follow_up(Message::user("and then", Millis(7)), None).await.unwrap();
     let view = JournalView::open(dir.path()).unwrap();
@@ -456,7 +457,8 @@ fn an_unknown_outcome_names_the_call_and_its_resolutions() {
     let dying = tokio::runtime::Runtime::new().unwrap();
     let id = dying.block_on(async {
         let (tool, entered) = hang();
-        let engine = rehearsed(Engine::builder(dir.path()), &script).tool(tool).open().unwrap();
+        let engine =
+            rehearsed(Engine::builder(dir.path()).without_commands(), &script).tool(tool).open().unwrap();
         let run = engine.submit(job).await.unwrap();
         entered.notified().await;
         assert_eq!(why(&engine, run.id, true), alone("It is running RUN/0.0 (hang)."));
@@ -467,7 +469,7 @@ fn an_unknown_outcome_names_the_call_and_its_resolutions() {
     let left = "It was left running RUN/0.0 (hang), and no engine works on this store.";
     assert_eq!(why_in(&view, id, false), pair(left, "sprag resume RUN"));
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let engine = rehearsed(Engine::builder(dir.path()), &script).tool(hang().0).open().unwrap();
+        let engine = rehearsed(Engine::builder(dir.path()).without_commands(), &script).tool(hang().0).open().unwrap();
         let runs = engine.resume(None).unwrap();
         assert_eq!(runs[0].outcome().await.unwrap(), Rest::Parked(ParkReason::UnknownOutcome));
         let sentence = "It waits for a person to say what became of RUN/0.0 (hang), which may have run \
@@ -486,7 +488,7 @@ async fn something_missing_is_named_with_the_way_on() {
     let gone = work.path().join("gone");
     std::fs::create_dir(&gone).unwrap();
     let script = json!({ "turns": [{ "text": "hi", "chunk_chars": 1, "chunk_ms": 600_000 }] });
-    let engine = rehearsed(Engine::builder(dir.path()), &script).open().unwrap();
+    let engine = rehearsed(Engine::builder(dir.path()).without_commands(), &script).open().unwrap();
     let handle = engine.submit(job("one", &gone)).await.unwrap();
     let run = handle.id;
     let events = handle.events(None).unwrap();
@@ -494,7 +496,7 @@ async fn something_missing_is_named_with_the_way_on() {
     assert!(pin!(events).any(async |event| is_update(&event.unwrap())).await);
     engine.close().await.unwrap();
     std::fs::remove_dir(&gone).unwrap();
-    let engine = rehearsed(Engine::builder(dir.path()), &script).open().unwrap();
+    let engine = rehearsed(Engine::builder(dir.path()).without_commands(), &script).open().unwrap();
     let what = format!("workspace {}", gone.display());
     let runs = engine.resume(None).unwrap();
     assert_eq!(runs[0].outcome().await.unwrap(), Rest::Parked(ParkReason::Missing(what.as_str().into())));
