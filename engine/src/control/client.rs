@@ -81,7 +81,8 @@ impl Client {
         request: &Request,
         mut each: impl FnMut(Value) -> io::Result<()>,
     ) -> Result<T, ClientError> {
-        self.send(request).map_err(|error| self.lost(&error))?;
+        // It fails if the owner has hung up, which reading shows too, after what the owner may have said before.
+        let _ = self.send(request);
         loop {
             match self.receive()? {
                 Reply::Event(event) => each(event).map_err(ClientError::Output)?,
