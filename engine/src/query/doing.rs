@@ -135,6 +135,7 @@ mod tests {
         let run = RunId([0xab; 16]);
         let submission = Submission {
             run,
+            owner: Owner::default(),
             session: "s".to_owned(),
             prompts: Vec::new(),
             base: Vec::new(),
@@ -144,7 +145,7 @@ mod tests {
             limits: Default::default(),
             job: JsonText::empty(),
         };
-        let mut state = RunState::new(&submission, Millis(0), Owner::default());
+        let mut state = RunState::new(&submission, Millis(0));
         state.core.phase = phase;
         let head = Head { seq: 0, hash: Hash::default() };
         Snapshot { run, state, meta: Meta::default(), head, inbox_len: 0 }
