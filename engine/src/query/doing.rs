@@ -136,6 +136,7 @@ mod tests {
         let submission = Submission {
             owner: Owner::default(),
             run,
+            owner: Owner::default(),
             session: "s".to_owned(),
             prompts: Vec::new(),
             base: Vec::new(),
