@@ -52,6 +52,9 @@ pub(super) enum Takeover {
     DidNotRun,
 }
 
+/// A tool with its compiled schema.
+type FoundTool = (Arc<dyn Tool>, Validator);
+
 /// A partial result of a call.
 pub(super) struct ToolUpdate {
     call: u16,
@@ -90,7 +93,7 @@ impl Driver {
     }
 
     /// A tool that the harness finds when a model first calls it.
-    fn find_elsewhere(&self, name: &str) -> Result<Option<(Arc<dyn Tool>, Validator)>, String> {
+    fn find_elsewhere(&self, name: &str) -> Result<Option<FoundTool>, String> {
         let Some(context) = &self.shared.harness.context else { return Ok(None) };
         let Some(tool) = context.resolve_tool(name)? else { return Ok(None) };
         let found = &tool.spec().name;
