@@ -38,7 +38,8 @@ pub(super) async fn load(dir: &Path, width: usize, time: Duration) -> Result<Loa
     let mut config = Config::default();
     let slots = u32::try_from(width).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
     Arc::make_mut(&mut config.defaults).concurrency = slots;
-    let rehearsal = Rehearsal::from_value(&session::script()).map_err(|error| Error::Setup(error.to_string()))?;
+    let rehearsal =
+        Rehearsal::from_value(&session::script()).map_err(|error| Error::Setup(error.to_string()))?;
     let engine = Engine::builder(dir)
         .config(config)
         .tool(Echo::new(Arc::clone(&turns)))

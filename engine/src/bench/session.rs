@@ -68,8 +68,7 @@ const NOW: Millis = Millis(1_796_035_125_784);
 
 fn answer() -> AssistantMessage {
     let arguments = JsonText::from(&json!({ "command": COMMAND }));
-    let call =
-        ToolCall { id: "call-0-0".to_owned(), name: TOOL.to_owned(), arguments, is_duplicate: false };
+    let call = ToolCall { id: "call-0-0".to_owned(), name: TOOL.to_owned(), arguments, is_duplicate: false };
     let thinking = Block::Thinking { text: THINKING.to_owned(), signature: None };
     AssistantMessage {
         content: vec![thinking, Block::Text(TEXT.to_owned()), Block::ToolCall(call)],

@@ -64,7 +64,9 @@ impl Writers {
             .map(|index| {
                 let (store, shape, epoch) = (Arc::clone(&self.store), Arc::clone(&self.shape), self.epoch);
                 let first = self.next_of(index);
-                tokio::spawn(async move { write(&store, &shape, (run(index), first, epoch), start + time).await })
+                tokio::spawn(
+                    async move { write(&store, &shape, (run(index), first, epoch), start + time).await },
+                )
             })
             .collect();
         for (index, writer) in writing.into_iter().enumerate() {
