@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::harness::Harness;
 use crate::job::Job;
 use crate::keys;
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Ready};
 use crate::models::Models;
 use crate::provider::ModelProvider;
 use crate::report::{Found, Note, Report};
@@ -144,6 +144,7 @@ impl Builder {
             report: Report::default(),
             lanes: Mutex::new(Lanes::new(width)),
             stop: CancellationToken::new(),
+            unheard: tokio::sync::mpsc::channel(1).0,
         };
         let engine = Engine { shared: Arc::new(shared), journal, driving: Arc::default() };
         engine.fill_lanes()?;
@@ -291,14 +292,8 @@ impl Engine {
     fn run_ready(&self) {
         loop {
             let next = lock(&self.shared.lanes).next();
-            let Some(run) = next else { return };
-            match self.session_of(run) {
-                Ok(session) => self.spawn(run, session, Attached::default(), true),
-                Err(error) => {
-                    tracing::error!(%run, %error, "the run cannot be read");
-                    lock(&self.shared.lanes).release();
-                }
-            }
+            let Some(Ready { run, session }) = next else { return };
+            self.spawn(run, session, Attached::default(), true);
         }
     }
 

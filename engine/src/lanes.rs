@@ -13,7 +13,14 @@ pub(crate) struct Lanes {
     width: usize,
     held: usize,
     sessions: HashMap<String, VecDeque<RunId>>,
-    ready: VecDeque<RunId>,
+    ready: VecDeque<Ready>,
+}
+
+/// A run that may go on as soon as a slot is free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ready {
+    pub(crate) run: RunId,
+    pub(crate) session: String,
 }
 
 impl Lanes {
@@ -28,7 +35,7 @@ impl Lanes {
         let lane = self.sessions.entry(session.to_owned()).or_default();
         lane.push_back(run);
         if lane.len() == 1 && is_active {
-            self.ready.push_back(run);
+            self.ready.push_back(Ready { run, session: session.to_owned() });
         }
     }
 
@@ -36,24 +43,25 @@ impl Lanes {
     /// `goes_first` puts it before those that wait for a slot.
     pub(crate) fn make_ready(&mut self, session: &str, run: RunId, goes_first: bool) {
         let is_first = self.sessions.get(session).and_then(VecDeque::front) == Some(&run);
-        if !is_first || self.ready.contains(&run) {
+        if !is_first || self.ready.iter().any(|ready| ready.run == run) {
             return;
         }
+        let ready = Ready { run, session: session.to_owned() };
         if goes_first {
-            self.ready.push_front(run);
+            self.ready.push_front(ready);
         } else {
-            self.ready.push_back(run);
+            self.ready.push_back(ready);
         }
     }
 
     /// The next run that gets a slot.
-    pub(crate) fn next(&mut self) -> Option<RunId> {
+    pub(crate) fn next(&mut self) -> Option<Ready> {
         if self.held >= self.width {
             return None;
         }
-        let run = self.ready.pop_front()?;
+        let ready = self.ready.pop_front()?;
         self.held += 1;
-        Some(run)
+        Some(ready)
     }
 
     /// A slot is free again: its run rests, or waits for a timer.
@@ -82,17 +90,21 @@ mod tests {
         RunId([n; 16])
     }
 
+    fn next(lanes: &mut Lanes) -> Option<RunId> {
+        lanes.next().map(|ready| ready.run)
+    }
+
     #[test]
     fn a_session_runs_one_run_at_a_time() {
         let mut lanes = Lanes::new(8);
         lanes.join("a", run(1), true);
         lanes.join("a", run(2), true);
         lanes.join("b", run(3), true);
-        assert_eq!([lanes.next(), lanes.next(), lanes.next()], [Some(run(1)), Some(run(3)), None]);
+        assert_eq!([(); 3].map(|()| next(&mut lanes)), [Some(run(1)), Some(run(3)), None]);
         lanes.release();
         assert_eq!(lanes.leave("a", run(1)), Some(run(2)));
         lanes.make_ready("a", run(2), false);
-        assert_eq!(lanes.next(), Some(run(2)));
+        assert_eq!(next(&mut lanes), Some(run(2)));
     }
 
     #[test]
@@ -101,10 +113,10 @@ mod tests {
         for n in 1..=3 {
             lanes.join(&n.to_string(), run(n), true);
         }
-        assert_eq!([lanes.next(), lanes.next()], [Some(run(1)), None]);
+        assert_eq!([(); 2].map(|()| next(&mut lanes)), [Some(run(1)), None]);
         lanes.release();
         lanes.make_ready("1", run(1), true);
-        assert_eq!(lanes.next(), Some(run(1)));
+        assert_eq!(next(&mut lanes), Some(run(1)));
     }
 
     #[test]
@@ -112,10 +124,10 @@ mod tests {
         let mut lanes = Lanes::new(1);
         lanes.join("a", run(1), false);
         lanes.join("a", run(2), true);
-        assert_eq!(lanes.next(), None);
+        assert_eq!(next(&mut lanes), None);
         lanes.make_ready("a", run(2), false);
-        assert_eq!(lanes.next(), None);
+        assert_eq!(next(&mut lanes), None);
         lanes.make_ready("a", run(1), false);
-        assert_eq!(lanes.next(), Some(run(1)));
+        assert_eq!(next(&mut lanes), Some(run(1)));
     }
 }

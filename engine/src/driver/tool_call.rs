@@ -144,8 +144,13 @@ impl Driver {
         index: u16,
         plan: &PlannedCall,
     ) -> (CallContext, Option<mpsc::Receiver<ToolResult>>) {
-        let (sender, receiver) = mpsc::channel(CALL_UPDATES_MAX);
         let is_followed = self.attached.sink.is_some() || self.watched.has_listeners();
+        let (updates, partials) = if is_followed {
+            let (sender, receiver) = mpsc::channel(CALL_UPDATES_MAX);
+            (sender, Some(receiver))
+        } else {
+            (self.shared.unheard.clone(), None)
+        };
         let limits = self.facts.tool_limits.get(&plan.call.name);
         let output_bytes_max = limits.map_or(1 << 20, |limits| limits.output_bytes_max);
         let context = CallContext {
@@ -157,9 +162,9 @@ impl Driver {
             scratch: self.shared.dir.as_ref().map(|dir| keys::call_dir(dir, self.run, turn, index)),
             output_bytes_max: usize::try_from(output_bytes_max).unwrap_or(usize::MAX),
             cancel: self.cancel.clone(),
-            updates: sender,
+            updates,
         };
-        (context, is_followed.then_some(receiver))
+        (context, partials)
     }
 
     /// Passes a partial result on.
