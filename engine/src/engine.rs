@@ -193,6 +193,7 @@ impl Builder {
             lanes: Mutex::new(Lanes::new(width)),
             stop: CancellationToken::new(),
             drain: CancellationToken::new(),
+            unheard: tokio::sync::mpsc::channel(1).0,
         };
         let engine = Engine { shared: Arc::new(shared), journal, driving: Arc::default() };
         engine.fill_lanes()?;
