@@ -82,10 +82,12 @@ impl Run {
             let mut screen = Screen::new(context.output(), is_json);
             let watched = watch(&mut owner, job, &mut screen).await;
             let ended = match watched {
-                Ok((handle, Ended::Done(rest))) => say_end(context, &handle, rest.as_ref(), &mut screen)
-                    .map(|()| Status::of_rest(rest.as_ref())),
+                Ok((handle, Ended::Done(rest))) if rest != Some(Rest::Stopped) => {
+                    say_end(context, &handle, rest.as_ref(), &mut screen)
+                        .map(|()| Status::of_rest(rest.as_ref()))
+                }
+                // A stop that lets turns end is over when the run rests.
                 Ok((handle, ended)) => {
-                    owner.engine.stop().await;
                     let status = ended.stopped_by().unwrap_or(Status::Terminated);
                     say_stop(context, &handle, status, &mut screen).await
                 }
@@ -162,8 +164,8 @@ async fn watch(
         // Its key is that of a run that a stop or a crash has left.
         engine.resume(Some(&[handle.id]))?;
     }
+    let mut events = Box::pin(handle.events(None)?);
     let work = async {
-        let mut events = Box::pin(handle.events(None)?);
         loop {
             tokio::select! {
                 biased;
@@ -171,20 +173,24 @@ async fn watch(
                     Some(event) => screen.show(&event?)?,
                     None => break,
                 },
-                () = engine.rested() => {
-                    while let Some(Some(event)) = events.next().now_or_never() {
-                        screen.show(&event?)?;
-                    }
-                    break;
-                }
+                () = engine.rested() => break,
             }
         }
         // The last event is published before its driver has settled.
         engine.rested().await;
-        rest_of(&handle).await
+        Ok::<_, Failure>(())
     };
-    let ended = match owner.until(work).await {
-        Ended::Done(rest) => Ended::Done(rest?),
+    let ended = owner.until(work).await;
+    engine.stop().await;
+    // What was committed meanwhile.
+    while let Some(Some(event)) = events.next().now_or_never() {
+        screen.show(&event?)?;
+    }
+    let ended = match ended {
+        Ended::Done(shown) => {
+            shown?;
+            Ended::Done(rest_of(&handle).await?)
+        }
         Ended::Stopped(status) => Ended::Stopped(status),
     };
     Ok((handle, ended))

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use model::RunId;
 use serde_json::Value;
 use store::Store;
@@ -311,16 +311,21 @@ impl Service {
             Err(error) => return Ok(Err(error)),
         };
         loop {
-            tokio::select! {
+            let event = tokio::select! {
                 biased;
-                event = events.next() => match event {
-                    Some(Ok(event)) => peer.event(&event).await?,
-                    Some(Err(error)) => return Ok(Err(error)),
-                    None => return Ok(Ok(true)),
+                event = events.next() => event,
+                // What is committed is still told.
+                () = self.closing.cancelled() => match events.next().now_or_never() {
+                    Some(event) => event,
+                    None => return Ok(Ok(false)),
                 },
-                () = self.closing.cancelled() => return Ok(Ok(false)),
                 // The client is gone, or asks something else.
                 _ = peer.reading.fill_buf() => return Ok(Ok(false)),
+            };
+            match event {
+                Some(Ok(event)) => peer.event(&event).await?,
+                Some(Err(error)) => return Ok(Err(error)),
+                None => return Ok(Ok(true)),
             }
         }
     }
