@@ -169,7 +169,7 @@ fn a_rehearsal_that_ends_fails_the_run_and_a_run_that_has_ended_takes_nothing() 
         vec!["steer", &run, "x"],
         vec!["cancel", &run],
         vec!["resume", &run],
-        vec!["approve", "0/0.0"],
+        vec!["approve", &format!("{run}/0.0")],
     ] {
         session.sprag(&arguments);
     }

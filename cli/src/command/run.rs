@@ -2,10 +2,11 @@
 
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use engine::config::{Overrides, Thinking, Usd};
-use engine::{Job, Rest, RunHandle, query};
-use futures_util::{FutureExt, StreamExt};
+use engine::{EventReader, Job, Place, Rest, RunHandle, query};
+use futures_util::StreamExt;
 use serde_json::Value;
 
 use crate::arguments::{duration_s, label};
@@ -164,13 +165,17 @@ async fn watch(
         // Its key is that of a run that a stop or a crash has left.
         engine.resume(Some(&[handle.id]))?;
     }
-    let mut events = Box::pin(handle.events(None)?);
+    let mut shown = None;
     let work = async {
+        let mut events = Box::pin(handle.events(None)?);
         loop {
             tokio::select! {
                 biased;
-                event = events.next() => match event {
-                    Some(event) => screen.show(&event?)?,
+                event = events.next() => match event.transpose()? {
+                    Some(event) => {
+                        screen.show(&event)?;
+                        shown = event.place.or(shown);
+                    }
                     None => break,
                 },
                 () = engine.rested() => break,
@@ -182,18 +187,26 @@ async fn watch(
     };
     let ended = owner.until(work).await;
     engine.stop().await;
-    // What was committed meanwhile.
-    while let Some(Some(event)) = events.next().now_or_never() {
-        screen.show(&event?)?;
-    }
     let ended = match ended {
-        Ended::Done(shown) => {
-            shown?;
-            Ended::Done(rest_of(&handle).await?)
-        }
+        Ended::Done(watched) => Ended::Done(watched.map(|()| rest_of(&handle))?.await?),
         Ended::Stopped(status) => Ended::Stopped(status),
     };
+    show_rest(&handle, shown, screen)?;
     Ok((handle, ended))
+}
+
+/// Shows what was committed and not shown yet.
+fn show_rest(run: &RunHandle, shown: Option<Place>, screen: &mut Screen) -> Result<(), Failure> {
+    let mut reader = EventReader::open(Arc::clone(run.engine().store()), run.id, shown)?;
+    loop {
+        let events = reader.read()?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        for event in events {
+            screen.show(&event)?;
+        }
+    }
 }
 
 /// Outcome, turns, tokens, run.

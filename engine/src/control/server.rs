@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use model::RunId;
 use serde_json::Value;
 use store::Store;
@@ -303,7 +303,7 @@ impl Service {
     async fn follow(
         &self,
         run: RunId,
-        after: Option<Place>,
+        mut after: Option<Place>,
         peer: &mut Peer,
     ) -> io::Result<Result<bool, Error>> {
         let mut events = match self.engine.handle(run).events(after) {
@@ -315,15 +315,15 @@ impl Service {
                 biased;
                 event = events.next() => event,
                 // What is committed is still told.
-                () = self.closing.cancelled() => match events.next().now_or_never() {
-                    Some(event) => event,
-                    None => return Ok(Ok(false)),
-                },
+                () = self.closing.cancelled() => return self.page(run, after, peer).await,
                 // The client is gone, or asks something else.
                 _ = peer.reading.fill_buf() => return Ok(Ok(false)),
             };
             match event {
-                Some(Ok(event)) => peer.event(&event).await?,
+                Some(Ok(event)) => {
+                    peer.event(&event).await?;
+                    after = event.place.or(after);
+                }
                 Some(Err(error)) => return Ok(Err(error)),
                 None => return Ok(Ok(true)),
             }
