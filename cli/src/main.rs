@@ -27,6 +27,7 @@ use crate::failure::Failure;
 use crate::status::Status;
 
 fn main() -> ExitCode {
+    engine::supervise_if_asked();
     std::panic::set_hook(Box::new(|panic| end_on_panic(panic)));
     let arguments = Arguments::parse();
     log_to_stderr(arguments.globals.log);

@@ -22,6 +22,9 @@ const KIND_SUBMITTED: u8 = 0;
 /// Code of an inbox item in raw listings.
 const KIND_ITEM: u8 = 2;
 
+/// The most bytes of a session's key.
+const SESSION_BYTES_MAX: usize = 1024;
+
 /// A job on its way into the store.
 pub(crate) struct Submitting {
     pub(crate) run: RunId,
@@ -55,8 +58,9 @@ impl Submitting {
     }
 }
 
-/// Checks a job and hands its first record to the store.
-pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submitting, Error> {
+/// Checks a job and hands its first record to the store. A program that drives the run itself is `attached`: the run
+/// stops at every checkpoint for its abort, as it does for sources.
+pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) -> Result<Submitting, Error> {
     let defaults = &shared.config.defaults;
     let model = job.model.as_deref().or(defaults.model.as_deref()).ok_or(ModelError::Unnamed)?;
     let model = &*with_absolute_path(model);
@@ -75,7 +79,16 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submittin
             message.at = at;
         }
     }
-    let (submission, facts) = job::submission(shared, run, &job, model, provider.identity());
+    let (mut submission, facts) = job::submission(
+        run,
+        shared.owner(),
+        &job,
+        &shared.config,
+        shared.wants(),
+        model,
+        provider.identity(),
+    );
+    submission.wants.has_sources |= is_attached;
     let state = RunState::new(&submission, at);
     let (encoded, changes) = Encoded::all(&state);
     let meta = Meta::new(&submission, &facts, at);
@@ -84,7 +97,7 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submittin
         changes.into_iter().map(|(part, value)| Put { key: keys::part(run, part), value }).collect();
     puts.retain(|put| put.value.is_some());
     puts.push(Put { key: keys::meta(run), value: Some(meta.to_bytes()) });
-    puts.push(Put { key: keys::live(at.0, run), value: Some(Vec::new()) });
+    puts.push(Put { key: keys::live(at.0, run), value: Some(session.as_bytes().to_vec()) });
     puts.push(Put { key: keys::newest(at.0, run), value: Some(Vec::new()) });
     let mut requires = Vec::new();
     if let Some(key) = &job.key {
@@ -123,6 +136,11 @@ fn check(shared: &Shared, job: &Job) -> Result<(), Error> {
     {
         let path = workspace.display();
         return Err(Error::Job(format!("workspace {path} is not a directory; create it, or name another")));
+    }
+    if job.session.as_ref().is_some_and(|session| session.is_empty() || session.len() > SESSION_BYTES_MAX) {
+        return Err(Error::Job(format!(
+            "a session's key has 1 to {SESSION_BYTES_MAX} bytes; use a shorter one"
+        )));
     }
     for name in job.tools.iter().flatten() {
         if shared.tools.resolve(name).is_none() {

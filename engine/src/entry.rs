@@ -49,7 +49,14 @@ pub async fn run_loop(
     sink: Option<Arc<dyn EventSink>>,
 ) -> Result<LoopEnd, Error> {
     let gathered = Arc::new(Gathering { new: Mutex::default(), next: sink });
-    let job = Job { prompts, base: transcript.clone(), retries: Some(false), ..config.job.clone() };
+    // What a source gives at one poll belongs together.
+    let job = Job {
+        prompts,
+        base: transcript.clone(),
+        retries: Some(false),
+        drains_all: true,
+        ..config.job.clone()
+    };
     let attached =
         Attached { sink: Some(Arc::clone(&gathered) as Arc<dyn EventSink>), abort: config.abort.clone() };
     let handle = config.engine.submit_attached(job, attached).await?;
@@ -57,7 +64,7 @@ pub async fn run_loop(
     let messages = std::mem::take(&mut *lock(&gathered.new));
     transcript.extend(messages.iter().map(|message| Message::clone(message)));
     match rest {
-        Rest::Failed(reason) => Err(Error::Sink(reason)),
+        Rest::Failed(reason) => Err(Error::Stopped(reason)),
         rest => Ok(LoopEnd { rest, messages }),
     }
 }

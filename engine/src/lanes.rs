@@ -4,6 +4,7 @@
 //! they are filled again from the runs that have not ended, in order of submission. It must never start a driver.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use model::RunId;
 
@@ -12,7 +13,8 @@ use model::RunId;
 pub(crate) struct Lanes {
     width: usize,
     held: usize,
-    sessions: HashMap<String, VecDeque<Place>>,
+    sessions: HashMap<Arc<str>, VecDeque<Place>>,
+    of: HashMap<RunId, Arc<str>>,
     ready: VecDeque<RunId>,
 }
 
@@ -20,42 +22,72 @@ pub(crate) struct Lanes {
 #[derive(Debug)]
 struct Place {
     run: RunId,
-    /// It runs when its turn comes; a run that a stop or a crash left waits for a resume.
-    is_active: bool,
+    standing: Standing,
+}
+
+/// What a run in a lane is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// A stop or a crash left it, or it rests: it waits to be made ready.
+    Left,
+    /// It runs when its turn in the session comes.
+    Active,
+    /// It waits for a slot.
+    Ready,
+    /// It holds a slot.
+    Driven,
 }
 
 impl Lanes {
     /// Lanes with so many global slots, at least one.
     pub(crate) fn new(width: usize) -> Self {
-        Self { width: width.max(1), held: 0, sessions: HashMap::new(), ready: VecDeque::new() }
+        Self {
+            width: width.max(1),
+            held: 0,
+            sessions: HashMap::new(),
+            of: HashMap::new(),
+            ready: VecDeque::new(),
+        }
     }
 
     /// A run joins its session's lane. It is ready if it is first there and `is_active`: a run that a stop or a crash
     /// left waits for a resume, and keeps its place.
     pub(crate) fn join(&mut self, session: &str, run: RunId, is_active: bool) {
-        let lane = self.sessions.entry(session.to_owned()).or_default();
-        lane.push_back(Place { run, is_active });
-        if lane.len() == 1 && is_active {
-            self.ready.push_back(run);
+        let session: Arc<str> = Arc::from(session);
+        self.of.insert(run, Arc::clone(&session));
+        self.sessions.entry(session).or_default().push_back(Place { run, standing: Standing::Left });
+        if is_active {
+            self.make_ready(run, false);
         }
     }
 
     /// A run may go on: after a person's answer, a timer or a resume. It is ready once it is first in its session's
-    /// lane. `goes_first` puts it before those that wait for a slot.
-    pub(crate) fn make_ready(&mut self, session: &str, run: RunId, goes_first: bool) {
-        let Some(lane) = self.sessions.get_mut(session) else { return };
-        if let Some(place) = lane.iter_mut().find(|place| place.run == run) {
-            place.is_active = true;
-        }
+    /// lane. `goes_first` puts it before those that wait for a slot. One that is ready or driven already stays so.
+    pub(crate) fn make_ready(&mut self, run: RunId, goes_first: bool) {
+        let Some(lane) = self.of.get(&run).and_then(|session| self.sessions.get_mut(session)) else { return };
         let is_first = lane.front().is_some_and(|place| place.run == run);
-        if !is_first || self.ready.contains(&run) {
-            return;
+        let Some(place) = lane.iter_mut().find(|place| place.run == run) else { return };
+        match place.standing {
+            Standing::Ready | Standing::Driven => {}
+            Standing::Left | Standing::Active if !is_first => place.standing = Standing::Active,
+            Standing::Left | Standing::Active => {
+                place.standing = Standing::Ready;
+                if goes_first {
+                    self.ready.push_front(run);
+                } else {
+                    self.ready.push_back(run);
+                }
+            }
         }
-        if goes_first {
-            self.ready.push_front(run);
-        } else {
-            self.ready.push_back(run);
-        }
+    }
+
+    /// True if a run holds a slot, or waits for one.
+    pub(crate) fn is_moving(&self, run: RunId) -> bool {
+        let lane = self.of.get(&run).and_then(|session| self.sessions.get(session));
+        lane.is_some_and(|lane| {
+            lane.iter()
+                .any(|place| place.run == run && matches!(place.standing, Standing::Ready | Standing::Driven))
+        })
     }
 
     /// The next run that gets a slot.
@@ -65,24 +97,35 @@ impl Lanes {
         }
         let run = self.ready.pop_front()?;
         self.held += 1;
+        self.stand(run, Standing::Driven);
         Some(run)
     }
 
     /// A slot is free again: its run rests, or waits for a timer.
-    pub(crate) fn release(&mut self) {
+    pub(crate) fn release(&mut self, run: RunId) {
         self.held = self.held.saturating_sub(1);
+        self.stand(run, Standing::Left);
     }
 
-    /// A run has ended: the next of its session is first in the lane. Answers that one, if it is to run.
-    pub(crate) fn leave(&mut self, session: &str, run: RunId) -> Option<RunId> {
-        let lane = self.sessions.get_mut(session)?;
-        let was_first = lane.front().is_some_and(|place| place.run == run);
+    /// A run has ended: the next of its session is first in the lane, and ready if it is to run.
+    pub(crate) fn leave(&mut self, run: RunId) {
+        let Some(session) = self.of.remove(&run) else { return };
+        let Some(lane) = self.sessions.get_mut(&session) else { return };
         lane.retain(|place| place.run != run);
-        let next = lane.front().filter(|place| was_first && place.is_active).map(|place| place.run);
+        let next = lane.front().filter(|place| place.standing == Standing::Active).map(|place| place.run);
         if lane.is_empty() {
-            self.sessions.remove(session);
+            self.sessions.remove(&session);
         }
-        next
+        if let Some(next) = next {
+            self.make_ready(next, false);
+        }
+    }
+
+    fn stand(&mut self, run: RunId, standing: Standing) {
+        let lane = self.of.get(&run).and_then(|session| self.sessions.get_mut(session));
+        if let Some(place) = lane.and_then(|lane| lane.iter_mut().find(|place| place.run == run)) {
+            place.standing = standing;
+        }
     }
 }
 
@@ -101,9 +144,8 @@ mod tests {
         lanes.join("a", run(2), true);
         lanes.join("b", run(3), true);
         assert_eq!([lanes.next(), lanes.next(), lanes.next()], [Some(run(1)), Some(run(3)), None]);
-        lanes.release();
-        assert_eq!(lanes.leave("a", run(1)), Some(run(2)));
-        lanes.make_ready("a", run(2), false);
+        lanes.release(run(1));
+        lanes.leave(run(1));
         assert_eq!(lanes.next(), Some(run(2)));
     }
 
@@ -114,9 +156,19 @@ mod tests {
             lanes.join(&n.to_string(), run(n), true);
         }
         assert_eq!([lanes.next(), lanes.next()], [Some(run(1)), None]);
-        lanes.release();
-        lanes.make_ready("1", run(1), true);
+        lanes.release(run(1));
+        lanes.make_ready(run(1), true);
         assert_eq!(lanes.next(), Some(run(1)));
+    }
+
+    #[test]
+    fn a_run_that_is_driven_or_ready_is_not_given_a_second_slot() {
+        let mut lanes = Lanes::new(8);
+        lanes.join("a", run(1), true);
+        lanes.make_ready(run(1), true);
+        assert_eq!([lanes.next(), lanes.next()], [Some(run(1)), None]);
+        lanes.make_ready(run(1), true);
+        assert_eq!(lanes.next(), None);
     }
 
     #[test]
@@ -125,9 +177,9 @@ mod tests {
         lanes.join("a", run(1), false);
         lanes.join("a", run(2), true);
         assert_eq!(lanes.next(), None);
-        lanes.make_ready("a", run(2), false);
+        lanes.make_ready(run(2), false);
         assert_eq!(lanes.next(), None);
-        lanes.make_ready("a", run(1), false);
+        lanes.make_ready(run(1), false);
         assert_eq!(lanes.next(), Some(run(1)));
     }
 
@@ -137,10 +189,16 @@ mod tests {
         for n in 1..=3 {
             lanes.join("a", run(n), false);
         }
-        lanes.make_ready("a", run(1), false);
-        assert_eq!(lanes.leave("a", run(1)), None);
-        lanes.make_ready("a", run(3), false);
-        lanes.make_ready("a", run(2), false);
-        assert_eq!(lanes.leave("a", run(2)), Some(run(3)));
+        lanes.make_ready(run(1), false);
+        assert_eq!(lanes.next(), Some(run(1)));
+        lanes.make_ready(run(3), false);
+        lanes.release(run(1));
+        lanes.leave(run(1));
+        assert_eq!(lanes.next(), None);
+        lanes.make_ready(run(2), false);
+        assert_eq!(lanes.next(), Some(run(2)));
+        lanes.release(run(2));
+        lanes.leave(run(2));
+        assert_eq!(lanes.next(), Some(run(3)));
     }
 }

@@ -10,9 +10,11 @@
 //! ```
 
 mod accept;
+pub mod bench;
 mod clock;
 pub mod config;
 pub mod control;
+mod crash_point;
 mod driver;
 mod engine;
 mod entry;
@@ -32,6 +34,7 @@ mod report;
 mod runs;
 mod shared;
 mod sink;
+mod supervisor;
 pub mod tool;
 mod view;
 
@@ -54,4 +57,5 @@ pub use replay::{Difference, Replay, replay};
 pub use report::{Found, Note, report_json};
 pub use runs::Rest;
 pub use sink::EventSink;
+pub use supervisor::supervise_if_asked;
 pub use view::JournalView;

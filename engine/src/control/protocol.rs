@@ -135,7 +135,7 @@ impl Kind {
                 Self::Run
             }
             Error::Model(_) | Error::Job(_) | Error::Setup(_) | Error::Name(_) => Self::Request,
-            Error::Sink(_) | Error::Internal(_) => Self::Internal,
+            Error::Sink(_) | Error::Stopped(_) | Error::Internal(_) => Self::Internal,
         }
     }
 

@@ -25,6 +25,7 @@ impl Driver {
     pub(super) async fn apply(&mut self, effect: Option<Effect>, fact: Fact) -> Result<(), Error> {
         let mut input = Input { at: self.shared.clock.now(), waiting: Default::default(), fact };
         loop {
+            self.look_into_inbox()?;
             input.waiting = self.inbox.waiting(&self.state.core.cursors);
             input.at = self.shared.clock.now();
             let step = match advance(self.state.clone(), &input) {
@@ -47,7 +48,6 @@ impl Driver {
                 // A barrier failed and took back what this step builds on: what happened since is told again.
                 Err(store::Error::Void | store::Error::Conflict { .. }) => {
                     if let Some(effect) = effect {
-                        self.active.retain(|active| *active != effect);
                         self.known.push((effect, moved.input.fact));
                     }
                     return self.reload();
@@ -135,6 +135,7 @@ impl Driver {
         is_durable: bool,
     ) -> Result<(), Error> {
         let seq = after.core.seq;
+        self.leave_over(&moved.input.fact, &after);
         self.effects = after.effects();
         self.state = after;
         let inbox = &self.inbox;
@@ -148,14 +149,9 @@ impl Driver {
             self.context.replace(self.run, seq, base, self.state.core.context_from.first);
         }
         self.inbox.forget(&self.state.core.cursors);
-        if let Fact::ToolReturned { call, .. } = moved.input.fact
-            && let Some(Effect::RunTool { turn, class: RecoveryClass::Probe, .. }) = &effect
-            && let Some(dir) = &self.shared.dir
-        {
-            self.left_over.push(keys::call_dir(dir, self.run, *turn, call));
-        }
         if is_durable {
             self.known.clear();
+            self.retold.clear();
             self.sweep_calls();
         } else if let Some(effect) = effect {
             self.known.push((effect, moved.input.fact));
@@ -165,6 +161,23 @@ impl Driver {
             self.emit(event).await;
         }
         Ok(())
+    }
+
+    /// Notes what calls leave that nobody needs once this transition is durable: each its own directory when it has its
+    /// result, and all of them when the run ends.
+    fn leave_over(&mut self, fact: &Fact, after: &RunState) {
+        let Some(dir) = &self.shared.dir else { return };
+        if let Phase::Done { .. } = after.core.phase {
+            let calls = keys::calls_dir(dir, self.run);
+            self.left_over.extend(calls.exists().then_some(calls));
+        } else if let (Fact::ToolReturned { call, .. }, Phase::ExecuteTools { turn, .. }) =
+            (fact, &self.state.core.phase)
+            && let Some(batch) = &self.state.batch
+            && let Some(model::state::Call { class: RecoveryClass::Probe | RecoveryClass::Adoptable, .. }) =
+                batch.calls.get(usize::from(*call))
+        {
+            self.left_over.push(keys::call_dir(dir, self.run, *turn, *call));
+        }
     }
 
     /// Removes the directories of calls whose results are durable.

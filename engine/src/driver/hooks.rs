@@ -9,7 +9,7 @@ use model::input::{Hook, HookAnswer, HookCall, Intervention, NextTurn};
 use model::message::{AssistantMessage, ToolResultMessage};
 use model::{Effect, Fact, JsonText, Label, Message, ToolResult};
 
-use super::{Driver, Performed};
+use super::{Driver, Performed, let_siblings_begin};
 use crate::harness::{BatchBlock, BatchCall, Gate, HookContext, Hooks, Permission, TurnView};
 use crate::provider::Prepared;
 
@@ -36,8 +36,11 @@ impl Driver {
         };
         let asked = self.gather(hook);
         let effect = effect.clone();
+        // The last look at results that are ready together is taken at all of them before the first of their calls ends.
+        let has_siblings = hook.hook == Hook::AfterToolOutcome && self.has_siblings();
         self.performing.push(Box::pin(async move {
             let answer = ask(&*hooks, &asked).await.unwrap_or_else(HookAnswer::Failed);
+            let_siblings_begin(has_siblings).await;
             Performed { effect, fact: Fact::HookReturned { hook, answer } }
         }));
         None

@@ -17,6 +17,7 @@ use super::{ABORT_GRACE, Driver};
 use crate::error::Error;
 use crate::event::{AgentEvent, Stamped, opening};
 use crate::provider::{StreamEvent, Update, UpdateKind};
+use crate::runs::Live;
 
 /// A call under way.
 pub(super) struct ModelCall {
@@ -162,7 +163,7 @@ impl Driver {
             _ => 0,
         };
         let stamped = Stamped { run: self.run, place: None, attempt, at: self.shared.clock.now(), event };
-        self.watched.update(stamped.clone());
+        self.watched.update(Live { after: self.state.core.seq, update: stamped.clone() });
         self.emit(stamped).await;
     }
 
