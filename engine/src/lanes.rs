@@ -85,9 +85,8 @@ impl Lanes {
     pub(crate) fn is_moving(&self, run: RunId) -> bool {
         let lane = self.of.get(&run).and_then(|session| self.sessions.get(session));
         lane.is_some_and(|lane| {
-            lane.iter().any(|place| {
-                place.run == run && matches!(place.standing, Standing::Ready | Standing::Driven)
-            })
+            lane.iter()
+                .any(|place| place.run == run && matches!(place.standing, Standing::Ready | Standing::Driven))
         })
     }
 

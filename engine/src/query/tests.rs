@@ -469,7 +469,8 @@ fn an_unknown_outcome_names_the_call_and_its_resolutions() {
     let left = "It was left running RUN/0.0 (hang), and no engine works on this store.";
     assert_eq!(why_in(&view, id, false), pair(left, "sprag resume RUN"));
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let engine = rehearsed(Engine::builder(dir.path()).without_commands(), &script).tool(hang().0).open().unwrap();
+        let engine =
+            rehearsed(Engine::builder(dir.path()).without_commands(), &script).tool(hang().0).open().unwrap();
         let runs = engine.resume(None).unwrap();
         assert_eq!(runs[0].outcome().await.unwrap(), Rest::Parked(ParkReason::UnknownOutcome));
         let sentence = "It waits for a person to say what became of RUN/0.0 (hang), which may have run \
