@@ -134,7 +134,9 @@ mod tests {
     fn snapshot(phase: Phase) -> Snapshot {
         let run = RunId([0xab; 16]);
         let submission = Submission {
+            owner: Owner::default(),
             run,
+            owner: Owner::default(),
             session: "s".to_owned(),
             prompts: Vec::new(),
             base: Vec::new(),
@@ -144,7 +146,7 @@ mod tests {
             limits: Default::default(),
             job: JsonText::empty(),
         };
-        let mut state = RunState::new(&submission, Millis(0), Owner::default());
+        let mut state = RunState::new(&submission, Millis(0));
         state.core.phase = phase;
         let head = Head { seq: 0, hash: Hash::default() };
         Snapshot { run, state, meta: Meta::default(), head, inbox_len: 0 }

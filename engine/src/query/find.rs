@@ -13,11 +13,11 @@ const CANDIDATES_MAX: usize = 5;
 
 /// The one run whose id begins with `prefix`.
 pub fn find_run(store: &dyn Store, prefix: &str) -> Result<RunId, Error> {
-    let no_such_run = || Error::NoSuchRun(format!("`{prefix}`"));
-    let digits = prefix.to_ascii_lowercase();
-    if digits.is_empty() {
-        return Err(no_such_run());
+    if prefix.is_empty() {
+        return Err(Error::Name("no run is named; give the beginning of its id".to_owned()));
     }
+    let no_such_run = || Error::NoSuchRun(prefix.to_owned());
+    let digits = prefix.to_ascii_lowercase();
     let first: RunId = format!("{digits:0<32}").parse().map_err(|_| no_such_run())?;
     match candidates(store, &digits, first)?.as_slice() {
         [] => Err(no_such_run()),

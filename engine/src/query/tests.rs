@@ -385,9 +385,11 @@ async fn the_beginning_of_an_id_finds_one_run_or_says_which_it_may_be() {
         error,
         format!("run `{shared}` may be any of {}; give more digits of the id", same.join(", "))
     );
-    for nothing in ["", "xyz", &"0".repeat(33), "fffffffffff"] {
+    let error = query::find_run(store, "").unwrap_err().to_string();
+    assert_eq!(error, "no run is named; give the beginning of its id");
+    for nothing in ["xyz", &"0".repeat(33), "fffffffffff"] {
         let error = query::find_run(store, nothing).unwrap_err().to_string();
-        assert_eq!(error, format!("no run `{nothing}`; `sprag ls` lists the runs there are"));
+        assert_eq!(error, format!("no run {nothing}; `sprag ls` lists the runs there are"));
     }
 }
 
