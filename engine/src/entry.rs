@@ -65,7 +65,9 @@ pub async fn run_loop(
     transcript.extend(messages.iter().map(|message| Message::clone(message)));
     match rest {
         Rest::Failed(reason) => Err(Error::Stopped(reason)),
-        rest => Ok(LoopEnd { rest, messages }),
+        rest @ (Rest::Done { .. } | Rest::Parked(_) | Rest::Waiting { .. } | Rest::Stopped) => {
+            Ok(LoopEnd { rest, messages })
+        }
     }
 }
 

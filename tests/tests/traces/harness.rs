@@ -296,6 +296,11 @@ struct Deferred {
 
 #[async_trait::async_trait]
 impl Context for Deferred {
+    /// Custom messages are not for the model.
+    fn convert_to_llm(&self, message: &Message) -> Option<Message> {
+        (message.role() != model::Role::Custom).then(|| message.clone())
+    }
+
     fn resolve_tool(&self, name: &str) -> Result<Option<Arc<dyn Tool>>, String> {
         let found = (self.find)(name)?;
         Ok(found.map(|body| Arc::new(ScriptedTool::new(&self.log, body)) as Arc<dyn Tool>))
