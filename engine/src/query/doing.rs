@@ -136,7 +136,6 @@ mod tests {
         let submission = Submission {
             owner: Owner::default(),
             run,
-            owner: Owner::default(),
             session: "s".to_owned(),
             prompts: Vec::new(),
             base: Vec::new(),
