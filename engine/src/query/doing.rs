@@ -134,7 +134,6 @@ mod tests {
     fn snapshot(phase: Phase) -> Snapshot {
         let run = RunId([0xab; 16]);
         let submission = Submission {
-            owner: Owner::default(),
             run,
             session: "s".to_owned(),
             prompts: Vec::new(),
