@@ -135,7 +135,6 @@ mod tests {
         let run = RunId([0xab; 16]);
         let submission = Submission {
             run,
-            owner: Owner::default(),
             session: "s".to_owned(),
             prompts: Vec::new(),
             base: Vec::new(),
