@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use model::encode::{Change, Part};
 use model::{Effect, Fact, Input, LOGIC_VERSION, Label, Moved, Phase, RunState, ToolResult};
 use model::{advance, needs_barrier};
@@ -44,10 +45,7 @@ impl Driver {
                 }
                 // A barrier failed and took back what this step builds on: what happened since is told again.
                 Err(store::Error::Void | store::Error::Conflict { .. }) => {
-                    if let Some(effect) = effect {
-                        self.known.push((effect, moved.input.fact));
-                    }
-                    return self.reload();
+                    return self.take_back(effect.map(|effect| (effect, moved.input.fact)));
                 }
                 Err(error @ (store::Error::NoSpace { .. } | store::Error::Io { .. })) => {
                     tracing::warn!(run = %self.run, %error, "the run waits for the disk");
@@ -94,6 +92,9 @@ impl Driver {
         let ticket = self.shared.store.commit(commit);
         if is_durable {
             ticket.await?;
+        } else if let Some(Err(error @ store::Error::TooLarge { .. })) = ticket.now_or_never() {
+            // It never reached the writer. Whatever else befalls an ordered commit is met at the next barrier.
+            return Err(error);
         }
         self.encoded = encoded;
         Ok(is_durable)
@@ -137,15 +138,28 @@ impl Driver {
         }
         self.inbox.forget(&self.state.core.cursors);
         if is_durable {
-            self.known.clear();
+            self.unsynced.clear();
+            self.untold.retain(|(effect, _)| self.effects.contains(effect));
         } else if let Some(effect) = effect {
-            self.known.push((effect, moved.input.fact));
+            self.unsynced.push((effect, moved.input.fact));
         }
         self.watched.set_committed(seq);
         for event in shown.events {
             self.emit(event).await;
         }
         Ok(())
+    }
+
+    /// A failed barrier took back everything since the last one. What happened did happen: it is told again.
+    fn take_back(&mut self, newest: Option<(Effect, Fact)>) -> Result<(), Error> {
+        if let Some((effect, _)) = &newest {
+            self.active.retain(|active| active != effect);
+        }
+        let untold = std::mem::take(&mut self.untold);
+        self.untold = std::mem::take(&mut self.unsynced);
+        self.untold.extend(newest);
+        self.untold.extend(untold);
+        self.reload()
     }
 
     /// Gives an event to the awaited sink. Its failure aborts the run.

@@ -98,8 +98,10 @@ pub(crate) struct Driver {
     /// Cancelled when the run is to end: whatever is under way ends soon.
     cancel: CancellationToken,
     deadline: Option<(Millis, Pin<Box<Sleep>>)>,
-    /// What happened since the last barrier, to be told again if that barrier fails.
-    known: Vec<(Effect, Fact)>,
+    /// What happened since the last barrier, to be told again if the next one fails.
+    unsynced: Vec<(Effect, Fact)>,
+    /// What a failed barrier took back, to be told again in this order.
+    untold: Vec<(Effect, Fact)>,
     is_stopping: bool,
     sink_failure: Option<String>,
 }
@@ -111,6 +113,10 @@ impl Driver {
     /// Moves the run until it rests.
     pub(crate) async fn drive(mut self) -> Result<Rest, Error> {
         loop {
+            if self.state.core.owner != self.shared.owner() {
+                // A failed barrier took back that the run is ours, and what was settled with it.
+                self.settle().await?;
+            }
             if let Some(rest) = self.rest() {
                 return self.sink_failure.map_or(Ok(rest), |failure| Err(Error::Sink(failure)));
             }

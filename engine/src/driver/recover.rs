@@ -19,6 +19,7 @@ impl Driver {
         let owner = self.shared.owner();
         let is_own = self.state.core.owner == owner;
         if !is_own {
+            self.untold.clear();
             let fact = Fact::Resumed { epoch: owner.epoch, boot_id: owner.boot_id };
             self.apply(None, fact).await?;
             self.settle_effects().await?;
@@ -33,7 +34,9 @@ impl Driver {
                     self.shared.report.note(self.run, None, Found::Repeated, "a model call was in flight");
                     self.apply(Some(effect), Fact::ModelInterrupted { usage: None }).await?;
                 }
-                Effect::RunTool { turn, call, class } => self.settle_call(turn, call, class).await?,
+                Effect::RunTool { turn, call, class } => {
+                    self.settle_call(effect, turn, call, class).await?;
+                }
                 Effect::AwaitLane
                 | Effect::Poll { .. }
                 | Effect::Drain { .. }
@@ -51,7 +54,13 @@ impl Driver {
     }
 
     /// One call that may have run. What may run again stays as it is: the ordinary loop performs it.
-    async fn settle_call(&mut self, turn: u32, call: u16, class: RecoveryClass) -> Result<(), Error> {
+    async fn settle_call(
+        &mut self,
+        effect: Effect,
+        turn: u32,
+        call: u16,
+        class: RecoveryClass,
+    ) -> Result<(), Error> {
         let place = Some((turn, call));
         match class {
             RecoveryClass::ReadOnly | RecoveryClass::Keyed => {
@@ -66,16 +75,18 @@ impl Driver {
                 Probe::Ran(result) => {
                     self.shared.report.note(self.run, place, Found::Collected, "the call had its effect");
                     let recovered = Some(Recovered::Probed);
-                    self.apply(None, Fact::ToolReturned { call, result, recovered }).await
+                    self.apply(Some(effect), Fact::ToolReturned { call, result, recovered }).await
                 }
-                Probe::Unknown => self.settle_unknown(turn, call).await,
+                Probe::Unknown => self.settle_unknown(effect, turn, call).await,
             },
             // No tool of this engine leaves a process behind: such a call is as unknown as any.
-            RecoveryClass::Adoptable | RecoveryClass::AtMostOnce => self.settle_unknown(turn, call).await,
+            RecoveryClass::Adoptable | RecoveryClass::AtMostOnce => {
+                self.settle_unknown(effect, turn, call).await
+            }
         }
     }
 
-    async fn settle_unknown(&mut self, turn: u32, call: u16) -> Result<(), Error> {
+    async fn settle_unknown(&mut self, effect: Effect, turn: u32, call: u16) -> Result<(), Error> {
         self.shared.report.note(self.run, Some((turn, call)), Found::Unknown, "the call may have run");
         let name = self.plan(call).map(|plan| plan.call.name.clone()).unwrap_or_default();
         let policy = self.facts.tool_limits.get(&name).map(|limits| limits.on_unknown).unwrap_or_default();
@@ -84,7 +95,7 @@ impl Driver {
             config::OnUnknown::Tell => OnUnknown::Tell,
             config::OnUnknown::Fail => OnUnknown::Fail,
         };
-        self.apply(None, Fact::ToolUnknown { call, policy }).await
+        self.apply(Some(effect), Fact::ToolUnknown { call, policy }).await
     }
 
     async fn probe(&mut self, turn: u32, call: u16) -> Probe {
