@@ -4,6 +4,7 @@
 //! they are filled again from the runs that have not ended, in order of submission. It must never start a driver.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use model::RunId;
 
@@ -12,73 +13,119 @@ use model::RunId;
 pub(crate) struct Lanes {
     width: usize,
     held: usize,
-    sessions: HashMap<String, VecDeque<RunId>>,
-    ready: VecDeque<Ready>,
+    sessions: HashMap<Arc<str>, VecDeque<Place>>,
+    of: HashMap<RunId, Arc<str>>,
+    ready: VecDeque<RunId>,
 }
 
-/// A run that may go on as soon as a slot is free.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ready {
-    pub(crate) run: RunId,
-    pub(crate) session: String,
+/// A run's place in the lane of its session.
+#[derive(Debug)]
+struct Place {
+    run: RunId,
+    standing: Standing,
+}
+
+/// What a run in a lane is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// A stop or a crash left it, or it rests: it waits to be made ready.
+    Left,
+    /// It runs when its turn in the session comes.
+    Active,
+    /// It waits for a slot.
+    Ready,
+    /// It holds a slot.
+    Driven,
 }
 
 impl Lanes {
     /// Lanes with so many global slots, at least one.
     pub(crate) fn new(width: usize) -> Self {
-        Self { width: width.max(1), held: 0, sessions: HashMap::new(), ready: VecDeque::new() }
+        Self {
+            width: width.max(1),
+            held: 0,
+            sessions: HashMap::new(),
+            of: HashMap::new(),
+            ready: VecDeque::new(),
+        }
     }
 
     /// A run joins its session's lane. It is ready if it is first there and `is_active`: a run that a stop or a crash
     /// left waits for a resume, and keeps its place.
     pub(crate) fn join(&mut self, session: &str, run: RunId, is_active: bool) {
-        let lane = self.sessions.entry(session.to_owned()).or_default();
-        lane.push_back(run);
-        if lane.len() == 1 && is_active {
-            self.ready.push_back(Ready { run, session: session.to_owned() });
+        let session: Arc<str> = Arc::from(session);
+        self.of.insert(run, Arc::clone(&session));
+        self.sessions.entry(session).or_default().push_back(Place { run, standing: Standing::Left });
+        if is_active {
+            self.make_ready(run, false);
         }
     }
 
-    /// A run that waits in front of its session's lane is ready again: after a person's answer, a timer or a resume.
-    /// `goes_first` puts it before those that wait for a slot.
-    pub(crate) fn make_ready(&mut self, session: &str, run: RunId, goes_first: bool) {
-        let is_first = self.sessions.get(session).and_then(VecDeque::front) == Some(&run);
-        if !is_first || self.ready.iter().any(|ready| ready.run == run) {
-            return;
+    /// A run may go on: after a person's answer, a timer or a resume. It is ready once it is first in its session's
+    /// lane. `goes_first` puts it before those that wait for a slot. One that is ready or driven already stays so.
+    pub(crate) fn make_ready(&mut self, run: RunId, goes_first: bool) {
+        let Some(lane) = self.of.get(&run).and_then(|session| self.sessions.get_mut(session)) else { return };
+        let is_first = lane.front().is_some_and(|place| place.run == run);
+        let Some(place) = lane.iter_mut().find(|place| place.run == run) else { return };
+        match place.standing {
+            Standing::Ready | Standing::Driven => {}
+            Standing::Left | Standing::Active if !is_first => place.standing = Standing::Active,
+            Standing::Left | Standing::Active => {
+                place.standing = Standing::Ready;
+                if goes_first {
+                    self.ready.push_front(run);
+                } else {
+                    self.ready.push_back(run);
+                }
+            }
         }
-        let ready = Ready { run, session: session.to_owned() };
-        if goes_first {
-            self.ready.push_front(ready);
-        } else {
-            self.ready.push_back(ready);
-        }
+    }
+
+    /// True if a run holds a slot, or waits for one.
+    pub(crate) fn is_moving(&self, run: RunId) -> bool {
+        let lane = self.of.get(&run).and_then(|session| self.sessions.get(session));
+        lane.is_some_and(|lane| {
+            lane.iter()
+                .any(|place| place.run == run && matches!(place.standing, Standing::Ready | Standing::Driven))
+        })
     }
 
     /// The next run that gets a slot.
-    pub(crate) fn next(&mut self) -> Option<Ready> {
+    pub(crate) fn next(&mut self) -> Option<RunId> {
         if self.held >= self.width {
             return None;
         }
-        let ready = self.ready.pop_front()?;
+        let run = self.ready.pop_front()?;
         self.held += 1;
-        Some(ready)
+        self.stand(run, Standing::Driven);
+        Some(run)
     }
 
     /// A slot is free again: its run rests, or waits for a timer.
-    pub(crate) fn release(&mut self) {
+    pub(crate) fn release(&mut self, run: RunId) {
         self.held = self.held.saturating_sub(1);
+        self.stand(run, Standing::Left);
     }
 
-    /// A run has ended: the next of its session is first in the lane. Answers that one.
-    pub(crate) fn leave(&mut self, session: &str, run: RunId) -> Option<RunId> {
-        let lane = self.sessions.get_mut(session)?;
-        let was_first = lane.front() == Some(&run);
-        lane.retain(|other| *other != run);
-        let next = lane.front().copied();
-        if next.is_none() {
-            self.sessions.remove(session);
+    /// A run has ended: the next of its session is first in the lane, and ready if it is to run.
+    pub(crate) fn leave(&mut self, run: RunId) {
+        let Some(session) = self.of.remove(&run) else { return };
+        let Some(lane) = self.sessions.get_mut(&session) else { return };
+        lane.retain(|place| place.run != run);
+        let next = lane.front().filter(|place| place.standing == Standing::Active).map(|place| place.run);
+        if lane.is_empty() {
+            self.sessions.remove(&session);
         }
-        next.filter(|_| was_first)
+        if let Some(next) = next {
+            self.make_ready(next, false);
+        }
+    }
+
+    fn stand(&mut self, run: RunId, standing: Standing) {
+        let lane = self.of.get(&run).and_then(|session| self.sessions.get_mut(session));
+        if let Some(place) = lane.and_then(|lane| lane.iter_mut().find(|place| place.run == run)) {
+            place.standing = standing;
+        }
     }
 }
 
@@ -90,21 +137,16 @@ mod tests {
         RunId([n; 16])
     }
 
-    fn next(lanes: &mut Lanes) -> Option<RunId> {
-        lanes.next().map(|ready| ready.run)
-    }
-
     #[test]
     fn a_session_runs_one_run_at_a_time() {
         let mut lanes = Lanes::new(8);
         lanes.join("a", run(1), true);
         lanes.join("a", run(2), true);
         lanes.join("b", run(3), true);
-        assert_eq!([(); 3].map(|()| next(&mut lanes)), [Some(run(1)), Some(run(3)), None]);
-        lanes.release();
-        assert_eq!(lanes.leave("a", run(1)), Some(run(2)));
-        lanes.make_ready("a", run(2), false);
-        assert_eq!(next(&mut lanes), Some(run(2)));
+        assert_eq!([lanes.next(), lanes.next(), lanes.next()], [Some(run(1)), Some(run(3)), None]);
+        lanes.release(run(1));
+        lanes.leave(run(1));
+        assert_eq!(lanes.next(), Some(run(2)));
     }
 
     #[test]
@@ -113,10 +155,20 @@ mod tests {
         for n in 1..=3 {
             lanes.join(&n.to_string(), run(n), true);
         }
-        assert_eq!([(); 2].map(|()| next(&mut lanes)), [Some(run(1)), None]);
-        lanes.release();
-        lanes.make_ready("1", run(1), true);
-        assert_eq!(next(&mut lanes), Some(run(1)));
+        assert_eq!([lanes.next(), lanes.next()], [Some(run(1)), None]);
+        lanes.release(run(1));
+        lanes.make_ready(run(1), true);
+        assert_eq!(lanes.next(), Some(run(1)));
+    }
+
+    #[test]
+    fn a_run_that_is_driven_or_ready_is_not_given_a_second_slot() {
+        let mut lanes = Lanes::new(8);
+        lanes.join("a", run(1), true);
+        lanes.make_ready(run(1), true);
+        assert_eq!([lanes.next(), lanes.next()], [Some(run(1)), None]);
+        lanes.make_ready(run(1), true);
+        assert_eq!(lanes.next(), None);
     }
 
     #[test]
@@ -124,10 +176,29 @@ mod tests {
         let mut lanes = Lanes::new(1);
         lanes.join("a", run(1), false);
         lanes.join("a", run(2), true);
-        assert_eq!(next(&mut lanes), None);
-        lanes.make_ready("a", run(2), false);
-        assert_eq!(next(&mut lanes), None);
-        lanes.make_ready("a", run(1), false);
-        assert_eq!(next(&mut lanes), Some(run(1)));
+        assert_eq!(lanes.next(), None);
+        lanes.make_ready(run(2), false);
+        assert_eq!(lanes.next(), None);
+        lanes.make_ready(run(1), false);
+        assert_eq!(lanes.next(), Some(run(1)));
+    }
+
+    #[test]
+    fn a_left_run_does_not_start_because_the_one_before_it_ends() {
+        let mut lanes = Lanes::new(8);
+        for n in 1..=3 {
+            lanes.join("a", run(n), false);
+        }
+        lanes.make_ready(run(1), false);
+        assert_eq!(lanes.next(), Some(run(1)));
+        lanes.make_ready(run(3), false);
+        lanes.release(run(1));
+        lanes.leave(run(1));
+        assert_eq!(lanes.next(), None);
+        lanes.make_ready(run(2), false);
+        assert_eq!(lanes.next(), Some(run(2)));
+        lanes.release(run(2));
+        lanes.leave(run(2));
+        assert_eq!(lanes.next(), Some(run(3)));
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) lanes: Mutex<Lanes>,
     /// Cancelled when the engine is to stop: drivers commit what they have and end.
     pub(crate) stop: CancellationToken,
+    /// Cancelled when no further turn is to begin.
+    pub(crate) drain: CancellationToken,
     /// Takes the partial results that nobody follows: it is closed, and saves each call a channel of its own.
     pub(crate) unheard: mpsc::Sender<ToolResult>,
 }

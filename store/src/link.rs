@@ -1,7 +1,8 @@
 //! Decides whether a commit is accepted, and chains it to its stream.
 //!
-//! Owns the newest head of every live stream and the epoch. Everything it checks is in memory or in the state, which
-//! shows what was accepted before, so two commits can never both pass. Must never touch the journal's files.
+//! Owns the newest head of every live stream and the epoch. Everything it checks is in memory or in the
+//! state, which shows what was accepted before, so two commits can never both pass. Must never touch the
+//! journal's files.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -190,8 +191,8 @@ impl Linker {
         Ok(sums)
     }
 
-    /// An item that is sent again with its idempotency key is a duplicate, whatever has become of the run since:
-    /// this is asked after the requirements.
+    /// An item that is sent again with its idempotency key is a duplicate, whatever has become of the run
+    /// since: this is asked after the requirements.
     fn check_inbox(
         &mut self,
         run: RunKey,

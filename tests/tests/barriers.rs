@@ -30,7 +30,8 @@ impl Tool for Noop {
 async fn barriers(calls: u64, mode: ToolExecution) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let call = |n: u64| json!({ "tool": "noop", "args": { "n": n } });
-    let round = |round: u64| json!({ "calls": (0..calls).map(|n| call(round * calls + n)).collect::<Vec<_>>() });
+    let round =
+        |round: u64| json!({ "calls": (0..calls).map(|n| call(round * calls + n)).collect::<Vec<_>>() });
     let turns = (0..ROUNDS).map(round).chain([json!({ "text": "done" })]);
     let script = json!({ "turns": turns.collect::<Vec<_>>() });
     let engine = Engine::builder(dir.path())

@@ -41,6 +41,7 @@ pub(super) async fn load(dir: &Path, width: usize, time: Duration) -> Result<Loa
     let rehearsal =
         Rehearsal::from_value(&session::script()).map_err(|error| Error::Setup(error.to_string()))?;
     let engine = Engine::builder(dir)
+        .without_commands()
         .config(config)
         .tool(Echo::new(Arc::clone(&turns)))
         .provider(MODEL, rehearsal)

@@ -52,9 +52,10 @@ pub(super) fn job() -> Job {
 /// What a run commits most: the record of an answer, and the core of its state.
 pub(super) fn record_and_core() -> (Vec<u8>, Vec<u8>) {
     let run = RunId([0x5a; 16]);
+    let owner = Owner { epoch: 1, boot_id: [0x5a; 16] };
     let (submission, _) =
-        job::submission(run, &job(), &Config::default(), Wants::default(), MODEL, String::new());
-    let state = RunState::new(&submission, NOW, Owner { epoch: 1, boot_id: [0x5a; 16] });
+        job::submission(run, owner, &job(), &Config::default(), Wants::default(), MODEL, String::new());
+    let state = RunState::new(&submission, NOW);
     let (_, parts) = Encoded::all(&state);
     let core = parts.into_iter().find_map(|(_, bytes)| bytes).unwrap_or_default();
     let fact = Fact::ModelAnswered { message: Box::new(answer()) };

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::stream::FuturesUnordered;
 use model::encode::{Encoded, Part};
 use model::inbox::Item;
@@ -72,10 +73,13 @@ impl Driver {
             request: None,
             refused_request: None,
             plans: Vec::new(),
+            takeovers: Vec::new(),
             updates: mpsc::channel(TOOL_UPDATES_MAX),
             cancel: CancellationToken::new(),
             deadline: None,
             known: Vec::new(),
+            retold: Vec::new(),
+            left_over: Vec::new(),
             is_stopping: false,
             sink_failure: None,
             shared,
@@ -91,6 +95,8 @@ impl Driver {
         let store = &*self.shared.store;
         let (state, _) =
             load_state(store, self.run)?.ok_or_else(|| Error::NoSuchRun(self.run.to_string()))?;
+        self.known.append(&mut self.retold);
+        self.retold = std::mem::take(&mut self.known);
         self.encoded = Encoded::all(&state).0;
         self.effects = state.effects();
         self.state = state;
@@ -102,6 +108,14 @@ impl Driver {
         self.inbox.skip_to(first_needed(&self.state.core.cursors));
         self.read_inbox()?;
         self.read_context()
+    }
+
+    /// What was acknowledged before a checkpoint counts there: reads it if there is something.
+    pub(super) fn look_into_inbox(&mut self) -> Result<(), Error> {
+        match self.watched.inbox.notified().now_or_never() {
+            Some(()) => self.read_inbox(),
+            None => Ok(()),
+        }
     }
 
     /// Reads what was accepted since the last look.

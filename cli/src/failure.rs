@@ -1,0 +1,80 @@
+//! Why a command could not do its work.
+//!
+//! Owns the sentence and the status of a failure. Whatever the layers below say ends up here, once.
+
+use std::io;
+
+use engine::control::{ClientError, Kind};
+
+use crate::status::Status;
+
+/// A command's failure.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// To be said on stderr.
+    Said {
+        /// The exit status.
+        status: Status,
+        /// The sentence, with the next step.
+        message: String,
+    },
+    /// Nobody reads the output any more; the command ends without a word.
+    ClosedPipe,
+}
+
+impl Failure {
+    /// A failure with its sentence.
+    pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
+        Self::Said { status, message: message.into() }
+    }
+
+    /// A command line that cannot be meant.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Status::Usage, message)
+    }
+}
+
+impl From<engine::Error> for Failure {
+    fn from(error: engine::Error) -> Self {
+        let next = match &error {
+            engine::Error::Store(store::Error::Damaged { .. }) => "; `sprag verify` lists every bad place",
+            engine::Error::Store(store::Error::Io { .. }) => {
+                "; look at the disk, or choose another directory with --data"
+            }
+            _ => "",
+        };
+        Self::new(Status::of_kind(Kind::of(&error)), format!("{error}{next}"))
+    }
+}
+
+impl From<store::Error> for Failure {
+    fn from(error: store::Error) -> Self {
+        engine::Error::from(error).into()
+    }
+}
+
+impl From<engine::config::Error> for Failure {
+    fn from(error: engine::config::Error) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Refused(refusal) => Self::new(Status::of_kind(refusal.kind), refusal.message),
+            ClientError::Output(error) => error.into(),
+            lost @ ClientError::Lost { .. } => Self::new(Status::Store, lost.to_string()),
+        }
+    }
+}
+
+/// Of the command's own input and output.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::ClosedPipe;
+        }
+        Self::new(Status::Failed, format!("the output cannot be written: {error}"))
+    }
+}

@@ -1,0 +1,5 @@
+//! Every instant at which the process or its machine may die, and what must hold afterwards.
+
+mod check;
+mod enumerate;
+mod scenarios;
