@@ -200,6 +200,7 @@ impl Builder {
             lanes: Mutex::new(Lanes::new(width)),
             stop: CancellationToken::new(),
             drain: CancellationToken::new(),
+            unheard: tokio::sync::mpsc::channel(1).0,
         };
         let engine = Engine { shared: Arc::new(shared), journal, driving: Arc::default() };
         engine.fill_lanes()?;
@@ -353,7 +354,13 @@ impl Engine {
             Phase::Done { .. } => false,
             Phase::Parked { reason: model::ParkReason::Missing(_), .. } => true,
             Phase::Parked { .. } => state.core.cursors.control < inbox_len,
-            _ => true,
+            Phase::Queued
+            | Phase::InjectPending { .. }
+            | Phase::Stream { .. }
+            | Phase::Dispatch { .. }
+            | Phase::ExecuteTools { .. }
+            | Phase::Finalize { .. }
+            | Phase::Compact { .. } => true,
         };
         if can_move {
             self.shared.runs.watch(run).set_rest(None);
@@ -507,7 +514,8 @@ impl Engine {
     async fn push(&self, run: RunId, item: Item, key: Option<&str>) -> Result<(), Error> {
         let is_control = matches!(item, Item::Control(_));
         accept::push(&self.shared, run, &item, key).await?;
-        if is_control && self.shared.runs.find(run).is_none_or(|watched| watched.rest().borrow().is_some()) {
+        // A driver that is about to rest looks for decisions once more after it has left its slot.
+        if is_control && !lock(&self.shared.lanes).is_moving(run) {
             self.wake(run, true)?;
             self.run_ready();
         }
@@ -594,9 +602,16 @@ impl RunHandle {
         let mut rest = self.engine.shared.runs.watch(self.id).rest();
         if rest.borrow().is_none() {
             let loaded = load_state(&*self.engine.shared.store, self.id)?;
-            let (state, _) = loaded.ok_or_else(|| Error::NoSuchRun(self.id.to_string()))?;
+            let (state, inbox_len) = loaded.ok_or_else(|| Error::NoSuchRun(self.id.to_string()))?;
             if let Phase::Done { outcome, reason } = state.core.phase {
                 return Ok(Rest::Done { outcome, reason: reason.map(|reason| reason.to_string()) });
+            }
+            // A former engine parked it, and nobody has decided since: nothing of this one moves it.
+            if let Phase::Parked { reason, .. } = state.core.phase
+                && inbox_len <= state.core.cursors.control
+                && !lock(&self.engine.shared.lanes).is_moving(self.id)
+            {
+                return Ok(Rest::Parked(reason));
             }
         }
         let is_resting = |rest: &Option<Rest>| rest.as_ref().is_some_and(|rest| !rest.is_waiting());

@@ -1,8 +1,8 @@
 //! Event streams: what happened in a run, from any place on, and what happens.
 //!
-//! Owns reading at the reader's own pace: events come from the journal, so a slow reader slows nobody. Only live updates
-//! may be lost to it. An update that was published after record `n` is yielded after the events of record `n` and before
-//! those of the next: never outside of the answer or the call that it is about.
+//! Owns reading at the reader's own pace: events come from the journal, so a slow reader slows nobody. Only
+//! live updates may be lost to it. An update that was published after record `n` is yielded after the events
+//! of record `n` and before those of the next: never outside of the answer or the call that it is about.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -87,8 +87,8 @@ struct Following {
 }
 
 impl RunHandle {
-    /// The run's events from after a place on (from the first, if none), then what happens until it ends, live updates
-    /// included.
+    /// The run's events from after a place on (from the first, if none), then what happens until it ends,
+    /// live updates included.
     pub fn events(
         &self,
         after: Option<Place>,

@@ -81,6 +81,15 @@ impl Lanes {
         }
     }
 
+    /// True if a run holds a slot, or waits for one.
+    pub(crate) fn is_moving(&self, run: RunId) -> bool {
+        let lane = self.of.get(&run).and_then(|session| self.sessions.get(session));
+        lane.is_some_and(|lane| {
+            lane.iter()
+                .any(|place| place.run == run && matches!(place.standing, Standing::Ready | Standing::Driven))
+        })
+    }
+
     /// The next run that gets a slot.
     pub(crate) fn next(&mut self) -> Option<RunId> {
         if self.held >= self.width {

@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use model::encode::{Change, Part};
 use model::input::RecoveryClass;
-use model::{Effect, Fact, Input, LOGIC_VERSION, Label, Moved, Phase, RunState, ToolResult};
+use model::{Effect, Fact, Input, LOGIC_VERSION, Moved, Phase, RunState, ToolResult};
 use model::{advance, needs_barrier};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream};
 
@@ -49,10 +50,7 @@ impl Driver {
                 }
                 // A barrier failed and took back what this step builds on: what happened since is told again.
                 Err(store::Error::Void | store::Error::Conflict { .. }) => {
-                    if let Some(effect) = effect {
-                        self.known.push((effect, moved.input.fact));
-                    }
-                    return self.reload();
+                    return self.take_back(effect.map(|effect| (effect, moved.input.fact)));
                 }
                 Err(error @ (store::Error::NoSpace { .. } | store::Error::Io { .. })) => {
                     tracing::warn!(run = %self.run, %error, "the run waits for the disk");
@@ -108,6 +106,9 @@ impl Driver {
         let ticket = self.shared.store.commit(commit);
         if is_durable {
             ticket.await?;
+        } else if let Some(Err(error @ store::Error::TooLarge { .. })) = ticket.now_or_never() {
+            // It never reached the writer. Whatever else befalls an ordered commit is met at the next barrier.
+            return Err(error);
         }
         self.encoded = encoded;
         Ok(is_durable)
@@ -153,11 +154,11 @@ impl Driver {
         }
         self.inbox.forget(&self.state.core.cursors);
         if is_durable {
-            self.known.clear();
-            self.retold.clear();
+            self.unsynced.clear();
+            self.untold.retain(|(effect, _)| self.effects.contains(effect));
             self.sweep_calls();
         } else if let Some(effect) = effect {
-            self.known.push((effect, moved.input.fact));
+            self.unsynced.push((effect, moved.input.fact));
         }
         if is_result {
             crash_point::reach("after the result's commit");
@@ -200,6 +201,20 @@ impl Driver {
         });
     }
 
+    /// A failed barrier took back everything since the last one. What happened did happen: it is told again.
+    fn take_back(&mut self, newest: Option<(Effect, Fact)>) -> Result<(), Error> {
+        if let Some((effect, _)) = &newest {
+            self.active.retain(|active| active != effect);
+        }
+        let untold = std::mem::take(&mut self.untold);
+        self.untold = std::mem::take(&mut self.unsynced);
+        self.untold.extend(newest);
+        self.untold.extend(untold);
+        // Their results are not durable after all.
+        self.left_over.clear();
+        self.reload()
+    }
+
     /// Gives an event to the awaited sink. Its failure aborts the run.
     pub(super) async fn emit(&mut self, event: crate::event::Stamped) {
         if self.sink_failure.is_some() {
@@ -215,18 +230,14 @@ impl Driver {
 
 /// The same fact without what does not fit into one record.
 fn smaller(fact: Fact, words: &str) -> Result<Fact, store::Error> {
-    match fact {
-        Fact::ModelAnswered { .. } => Ok(Fact::ModelFailed(model::input::Failure {
-            kind: model::input::FailureKind::Format,
-            message: Label::from(words),
-            retry_after_ms: None,
-            had_text: true,
-            usage: Default::default(),
-            partial: None,
-        })),
-        Fact::ToolReturned { call, recovered, result } if result != ToolResult::error(words) => {
-            Ok(Fact::ToolReturned { call, recovered, result: ToolResult::error(words) })
-        }
-        _ => Err(store::Error::TooLarge { what: "a transition", got: 0, max: 0 }),
+    if let Fact::ModelAnswered { .. } = fact {
+        let failure = super::perform::failure(model::input::FailureKind::Format, words);
+        return Ok(Fact::ModelFailed(model::input::Failure { had_text: true, ..failure }));
     }
+    if let Fact::ToolReturned { call, recovered, result } = fact
+        && result != ToolResult::error(words)
+    {
+        return Ok(Fact::ToolReturned { call, recovered, result: ToolResult::error(words) });
+    }
+    Err(store::Error::TooLarge { what: "a transition", got: 0, max: 0 })
 }

@@ -31,12 +31,14 @@ impl Tool for Count {
     }
 }
 
-/// Two turns, each answered in chunks ten milliseconds apart, with a call between them; the first fails once half way.
+/// Two turns, each answered in chunks ten milliseconds apart, with a call between them; the first fails once
+/// half way.
 fn script() -> Value {
     let text = "0123456789abcdefghij";
     let fails = json!([{ "kind": "connection", "after_chars": 10 }]);
+    let calls = json!([{ "tool": "count", "args": {} }]);
     json!({ "turns": [
-        { "text": text, "chunk_chars": 2, "chunk_ms": 10, "fail": fails, "calls": [{ "tool": "count", "args": {} }] },
+        { "text": text, "chunk_chars": 2, "chunk_ms": 10, "fail": fails, "calls": calls },
         { "text": text, "chunk_chars": 2, "chunk_ms": 10 },
     ] })
 }
@@ -63,8 +65,8 @@ async fn read(run: &RunHandle, pause_ms: u64) -> Vec<Stamped> {
     read
 }
 
-/// Every update stands between the start and the end of what it is about, and grows; without the updates, the events
-/// are those of the journal.
+/// Every update stands between the start and the end of what it is about, and grows; without the updates, the
+/// events are those of the journal.
 fn check(run: &RunHandle, read: &[Stamped]) {
     let (mut open_answer, mut open_call, mut longest) = (false, false, (0, 0));
     for event in read {

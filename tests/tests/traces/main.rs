@@ -11,11 +11,13 @@
     reason = "a test states what it relies on, and its names are its documentation"
 )]
 
+mod entry;
 mod expected;
 mod given;
 mod harness;
 mod log;
 mod named;
 mod parts;
+mod taint;
 
 use expected::check;

@@ -38,16 +38,11 @@ pub enum Reply {
 fn says(stop_reason: StopReason, content: Vec<Block>) -> Reply {
     let answer = AssistantMessage {
         content,
-        api: String::new(),
-        provider: String::new(),
         model: "m".to_owned(),
         response_id: Some("r".to_owned()),
-        turn_id: None,
-        usage: Usage::default(),
         stop_reason,
-        error_message: None,
-        is_tainted: false,
         at: Millis(1),
+        ..AssistantMessage::default()
     };
     Reply::Says { answer, parts: Vec::new() }
 }
@@ -87,6 +82,10 @@ impl Reply {
         self.map(|answer| answer.stop_reason = stop_reason)
     }
 
+    pub fn content(self, content: Vec<Block>) -> Self {
+        self.map(|answer| answer.content = content)
+    }
+
     pub fn error(self, text: &str) -> Self {
         self.map(|answer| answer.error_message = Some(text.to_owned()))
     }
@@ -122,14 +121,16 @@ impl Reply {
     }
 }
 
+#[derive(Clone)]
 pub struct ScriptedModel {
     log: Arc<Log>,
-    replies: Mutex<(u32, VecDeque<Reply>)>,
+    /// How many calls were made, and the answers that are left.
+    replies: Arc<Mutex<(u32, VecDeque<Reply>)>>,
 }
 
 impl ScriptedModel {
     pub fn new(log: &Arc<Log>, replies: &[Reply]) -> Self {
-        Self { log: Arc::clone(log), replies: Mutex::new((0, replies.to_vec().into())) }
+        Self { log: Arc::clone(log), replies: Arc::new(Mutex::new((0, replies.to_vec().into()))) }
     }
 }
 
@@ -147,6 +148,8 @@ impl ModelProvider for ScriptedModel {
         };
         let model = if request.model == "m" { "MODEL" } else { request.model.as_str() };
         self.log.note(&format!("{model}#{number}(ctx={roles})"));
+        let tools: Vec<&str> = request.tools.iter().map(|spec| spec.name.as_str()).collect();
+        self.log.whisper(&format!("#{number} thinks {}, has {}", request.thinking, tools.join(",")));
         let events = match reply {
             None => vec![StreamEvent::Failed(failure("the script has no such answer"))],
             Some(Reply::Fails(text)) => vec![StreamEvent::Failed(failure(text))],
@@ -407,10 +410,11 @@ impl Hooks for ScriptedHooks {
     async fn after_tool_outcome(
         &self,
         _: HookContext<'_>,
-        call: &ToolCall,
+        call: &BatchCall,
         _: &ToolResult,
     ) -> Result<ResultPatch, String> {
-        Ok(patch(self.ask(&format!("HOOK:afterToolOutcome({})", call.id))?))
+        self.log.whisper(&format!("{} was called with {}", call.call.id, call.args));
+        Ok(patch(self.ask(&format!("HOOK:afterToolOutcome({})", call.call.id))?))
     }
 
     async fn prepare_next_turn(&self, _: HookContext<'_>, _: &TurnView<'_>) -> Result<NextTurn, String> {
