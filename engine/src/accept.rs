@@ -191,14 +191,9 @@ pub(crate) async fn push(
 
 /// Refuses a decision that the run cannot use now, with what it waits for.
 pub(crate) fn check_decision(state: &RunState, turn: u32, call: u16, wanted: &str) -> Result<(), Error> {
-    let of = match &state.core.phase {
-        Phase::ExecuteTools { turn, .. } => Some(*turn),
-        Phase::Parked { from, .. } => match &**from {
-            Phase::ExecuteTools { turn, .. } => Some(*turn),
-            _ => None,
-        },
-        _ => None,
-    };
+    let phase = &state.core.phase;
+    let unparked = if let Phase::Parked { from, .. } = phase { from } else { phase };
+    let of = if let Phase::ExecuteTools { turn, .. } = unparked { Some(*turn) } else { None };
     let status = state
         .batch
         .as_ref()

@@ -193,6 +193,7 @@ impl Builder {
             lanes: Mutex::new(Lanes::new(width)),
             stop: CancellationToken::new(),
             drain: CancellationToken::new(),
+            unheard: tokio::sync::mpsc::channel(1).0,
         };
         let engine = Engine { shared: Arc::new(shared), journal, driving: Arc::default() };
         engine.fill_lanes()?;
@@ -346,7 +347,13 @@ impl Engine {
             Phase::Done { .. } => false,
             Phase::Parked { reason: model::ParkReason::Missing(_), .. } => true,
             Phase::Parked { .. } => state.core.cursors.control < inbox_len,
-            _ => true,
+            Phase::Queued
+            | Phase::InjectPending { .. }
+            | Phase::Stream { .. }
+            | Phase::Dispatch { .. }
+            | Phase::ExecuteTools { .. }
+            | Phase::Finalize { .. }
+            | Phase::Compact { .. } => true,
         };
         if can_move {
             self.shared.runs.watch(run).set_rest(None);
@@ -589,18 +596,15 @@ impl RunHandle {
         if rest.borrow().is_none() {
             let loaded = load_state(&*self.engine.shared.store, self.id)?;
             let (state, inbox_len) = loaded.ok_or_else(|| Error::NoSuchRun(self.id.to_string()))?;
-            match state.core.phase {
-                Phase::Done { outcome, reason } => {
-                    return Ok(Rest::Done { outcome, reason: reason.map(|reason| reason.to_string()) });
-                }
-                // A former engine parked it, and nobody has decided since: nothing of this one moves it.
-                Phase::Parked { reason, .. }
-                    if inbox_len <= state.core.cursors.control
-                        && !lock(&self.engine.shared.lanes).is_moving(self.id) =>
-                {
-                    return Ok(Rest::Parked(reason));
-                }
-                _ => {}
+            if let Phase::Done { outcome, reason } = state.core.phase {
+                return Ok(Rest::Done { outcome, reason: reason.map(|reason| reason.to_string()) });
+            }
+            // A former engine parked it, and nobody has decided since: nothing of this one moves it.
+            if let Phase::Parked { reason, .. } = state.core.phase
+                && inbox_len <= state.core.cursors.control
+                && !lock(&self.engine.shared.lanes).is_moving(self.id)
+            {
+                return Ok(Rest::Parked(reason));
             }
         }
         let is_resting = |rest: &Option<Rest>| rest.as_ref().is_some_and(|rest| !rest.is_waiting());

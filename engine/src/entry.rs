@@ -63,12 +63,10 @@ pub async fn run_loop(
     let rest = handle.outcome().await?;
     let messages = std::mem::take(&mut *lock(&gathered.new));
     transcript.extend(messages.iter().map(|message| Message::clone(message)));
-    match rest {
-        Rest::Failed(reason) => Err(Error::Stopped(reason)),
-        rest @ (Rest::Done { .. } | Rest::Parked(_) | Rest::Waiting { .. } | Rest::Stopped) => {
-            Ok(LoopEnd { rest, messages })
-        }
+    if let Rest::Failed(reason) = rest {
+        return Err(Error::Stopped(reason));
     }
+    Ok(LoopEnd { rest, messages })
 }
 
 /// Runs prompts on a transcript; every event is awaited. The transcript stays as it is.

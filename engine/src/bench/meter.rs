@@ -61,7 +61,8 @@ impl Used {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let seconds = u64::try_from(cpu.tv_sec).unwrap_or(0);
         let nanos = u32::try_from(cpu.tv_nsec).unwrap_or(0);
-        let written_bytes = field("/proc/self/io", "write_bytes:");
+        // Not `write_bytes`: the kernel counts there the whole pieces of its cache that a write touches.
+        let written_bytes = field("/proc/self/io", "wchar:");
         Self { at: Instant::now(), cpu: Duration::new(seconds, nanos), written_bytes }
     }
 
@@ -75,7 +76,7 @@ impl Used {
         Self::now().cpu.saturating_sub(self.cpu)
     }
 
-    /// Bytes that the process has caused to be written to the disk since.
+    /// Bytes that the process has written since.
     pub(super) fn written_bytes(&self) -> u64 {
         Self::now().written_bytes.saturating_sub(self.written_bytes)
     }

@@ -13,6 +13,8 @@ use crate::error::Error;
 
 /// Size of the file; at its end writing starts over.
 const FILE_BYTES: u64 = 64 << 20;
+/// Bytes zeroed by one write, as the store does.
+const ZERO_BYTES: usize = ::store::limits::ZERO_BYTES;
 
 /// A file to write to.
 pub(super) struct RawDisk {
@@ -28,7 +30,7 @@ impl RawDisk {
     pub(super) fn open(path: &Path, commit_bytes: usize) -> Result<Self, Error> {
         let fill = || {
             let file = File::create(path)?;
-            let zeros = vec![0; 1 << 20];
+            let zeros = vec![0; ZERO_BYTES];
             for offset in (0..FILE_BYTES).step_by(zeros.len()) {
                 file.write_all_at(&zeros, offset)?;
             }

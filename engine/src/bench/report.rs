@@ -36,8 +36,8 @@ pub struct BenchReport {
     pub barriers_per_run: f64,
     /// Tool rounds of one run.
     pub rounds_per_run: u32,
-    /// Bytes that the process caused to be written for each byte of the journal, at 64 runs: zeroed segments, whole
-    /// pages and sled included.
+    /// Bytes that the process wrote for each byte of the journal, at 64 runs: the zeros of new segments and sled
+    /// included.
     pub write_amplification: f64,
     /// Bytes of the journal for each one-tool turn, at 64 runs.
     pub bytes_per_turn: u64,

@@ -303,7 +303,7 @@ impl Service {
     async fn follow(
         &self,
         run: RunId,
-        after: Option<Place>,
+        mut after: Option<Place>,
         peer: &mut Peer,
     ) -> io::Result<Result<bool, Error>> {
         let mut events = match self.engine.handle(run).events(after) {
@@ -311,16 +311,21 @@ impl Service {
             Err(error) => return Ok(Err(error)),
         };
         loop {
-            tokio::select! {
+            let event = tokio::select! {
                 biased;
-                event = events.next() => match event {
-                    Some(Ok(event)) => peer.event(&event).await?,
-                    Some(Err(error)) => return Ok(Err(error)),
-                    None => return Ok(Ok(true)),
-                },
-                () = self.closing.cancelled() => return Ok(Ok(false)),
+                event = events.next() => event,
+                // What is committed is still told.
+                () = self.closing.cancelled() => return self.page(run, after, peer).await,
                 // The client is gone, or asks something else.
                 _ = peer.reading.fill_buf() => return Ok(Ok(false)),
+            };
+            match event {
+                Some(Ok(event)) => {
+                    peer.event(&event).await?;
+                    after = event.place.or(after);
+                }
+                Some(Err(error)) => return Ok(Err(error)),
+                None => return Ok(Ok(true)),
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use model::encode::{Change, Part};
 use model::input::RecoveryClass;
-use model::{Effect, Fact, Input, LOGIC_VERSION, Label, Moved, Phase, RunState, ToolResult};
+use model::{Effect, Fact, Input, LOGIC_VERSION, Moved, Phase, RunState, ToolResult};
 use model::{advance, needs_barrier};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream};
 
@@ -209,18 +209,14 @@ impl Driver {
 
 /// The same fact without what does not fit into one record.
 fn smaller(fact: Fact, words: &str) -> Result<Fact, store::Error> {
-    match fact {
-        Fact::ModelAnswered { .. } => Ok(Fact::ModelFailed(model::input::Failure {
-            kind: model::input::FailureKind::Format,
-            message: Label::from(words),
-            retry_after_ms: None,
-            had_text: true,
-            usage: Default::default(),
-            partial: None,
-        })),
-        Fact::ToolReturned { call, recovered, result } if result != ToolResult::error(words) => {
-            Ok(Fact::ToolReturned { call, recovered, result: ToolResult::error(words) })
-        }
-        _ => Err(store::Error::TooLarge { what: "a transition", got: 0, max: 0 }),
+    if let Fact::ModelAnswered { .. } = fact {
+        let failure = super::perform::failure(model::input::FailureKind::Format, words);
+        return Ok(Fact::ModelFailed(model::input::Failure { had_text: true, ..failure }));
     }
+    if let Fact::ToolReturned { call, recovered, result } = fact
+        && result != ToolResult::error(words)
+    {
+        return Ok(Fact::ToolReturned { call, recovered, result: ToolResult::error(words) });
+    }
+    Err(store::Error::TooLarge { what: "a transition", got: 0, max: 0 })
 }

@@ -57,9 +57,10 @@ impl Driver {
             args: plan.args.clone(),
         };
         let is_valid = |(_, plan): &(u16, &super::PlannedCall)| plan.is_valid();
-        let calls = match hook.hook {
-            Hook::BeforeToolBatch => (0u16..).zip(&self.plans).filter(is_valid).map(batch_call).collect(),
-            _ => Vec::new(),
+        let calls = if hook.hook == Hook::BeforeToolBatch {
+            (0u16..).zip(&self.plans).filter(is_valid).map(batch_call).collect()
+        } else {
+            Vec::new()
         };
         let call = hook.call.and_then(|index| {
             let call = batch_call((index, self.plans.get(usize::from(index))?));
@@ -144,9 +145,10 @@ async fn ask_about_call(
         });
     }
     let Some(result) = &asked.result else { return Ok(HookAnswer::Proceed) };
-    let patch = match context.call.hook {
-        Hook::AfterToolCall => hooks.after_tool_call(context, call, result).await?,
-        _ => hooks.after_tool_outcome(context, call, result).await?,
+    let patch = if context.call.hook == Hook::AfterToolCall {
+        hooks.after_tool_call(context, call, result).await?
+    } else {
+        hooks.after_tool_outcome(context, call, result).await?
     };
     let patched = patch.apply(result);
     Ok(if patched == *result { HookAnswer::Proceed } else { HookAnswer::Result(patched) })
@@ -157,19 +159,16 @@ async fn ask_about_turn(
     context: HookContext<'_>,
     turn: &TurnView<'_>,
 ) -> Result<HookAnswer, String> {
-    match context.call.hook {
-        Hook::PrepareNextTurn => hooks.prepare_next_turn(context, turn).await.map(|next| {
-            if next == NextTurn::default() { HookAnswer::Proceed } else { HookAnswer::Next(next) }
-        }),
-        Hook::ShouldStopAfterTurn => {
-            let is_stop = hooks.should_stop_after_turn(context, turn).await?;
-            Ok(if is_stop { HookAnswer::Stop } else { HookAnswer::Proceed })
-        }
-        _ => {
-            let reason = hooks.before_finalize(context, turn).await?;
-            Ok(reason.map_or(HookAnswer::Proceed, HookAnswer::Revise))
-        }
+    if context.call.hook == Hook::PrepareNextTurn {
+        let next = hooks.prepare_next_turn(context, turn).await?;
+        return Ok(if next == NextTurn::default() { HookAnswer::Proceed } else { HookAnswer::Next(next) });
     }
+    if context.call.hook == Hook::ShouldStopAfterTurn {
+        let is_stop = hooks.should_stop_after_turn(context, turn).await?;
+        return Ok(if is_stop { HookAnswer::Stop } else { HookAnswer::Proceed });
+    }
+    let reason = hooks.before_finalize(context, turn).await?;
+    Ok(reason.map_or(HookAnswer::Proceed, HookAnswer::Revise))
 }
 
 fn gate(gate: Gate) -> HookAnswer {

@@ -152,19 +152,25 @@ impl Driver {
 
     /// Where the run rests, if it does.
     fn rest(&self) -> Option<Rest> {
-        match &self.state.core.phase {
-            Phase::Done { outcome, reason } => {
-                Some(Rest::Done { outcome: *outcome, reason: reason.as_ref().map(Label::to_string) })
-            }
-            Phase::Parked { reason, .. } if !self.has_control() => Some(Rest::Parked(reason.clone())),
-            // A run that only waits for a timer needs no driver; one that a program drives itself keeps it.
-            Phase::Stream { stage: StreamStage::Backoff { until }, .. } => {
-                let is_attached = self.attached.is_some();
-                let must_wait = *until > self.shared.clock.now() && !self.has_control() && !self.is_stopping;
-                (must_wait && !is_attached).then_some(Rest::Waiting { until: *until })
-            }
-            _ => None,
+        let phase = &self.state.core.phase;
+        if let Phase::Done { outcome, reason } = phase {
+            return Some(Rest::Done { outcome: *outcome, reason: reason.as_ref().map(Label::to_string) });
         }
+        if self.has_control() {
+            return None;
+        }
+        if let Phase::Parked { reason, .. } = phase {
+            return Some(Rest::Parked(reason.clone()));
+        }
+        // A run that only waits for a timer needs no driver; one that a program drives itself keeps it.
+        if let Phase::Stream { stage: StreamStage::Backoff { until }, .. } = phase
+            && *until > self.shared.clock.now()
+            && !self.is_stopping
+            && !self.attached.is_some()
+        {
+            return Some(Rest::Waiting { until: *until });
+        }
+        None
     }
 
     /// No model call and no tool of a turn is under way, nor paid for without its result being committed.
@@ -272,10 +278,9 @@ impl Driver {
     fn stop(&mut self) {
         self.is_stopping = true;
         self.model = None;
-        self.active.retain(|effect| match effect {
-            Effect::RunTool { class, .. } => *class != RecoveryClass::Adoptable,
-            _ => false,
-        });
+        self.active.retain(
+            |effect| matches!(effect, Effect::RunTool { class, .. } if *class != RecoveryClass::Adoptable),
+        );
     }
 
     /// The whole name of the model in force; the state keeps the beginning of a long one.

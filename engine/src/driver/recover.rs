@@ -132,12 +132,11 @@ impl Driver {
 
     /// What the run needs and does not find parks it; what was missing and is there again lets it go on.
     async fn look_for_missing(&mut self, is_own: bool) -> Result<(), Error> {
-        let is_parked_for = |phase: &Phase| match phase {
-            Phase::Parked { reason: ParkReason::Missing(_), .. } => Some(true),
-            Phase::Parked { .. } | Phase::Done { .. } => None,
-            _ => Some(false),
-        };
-        let Some(is_missing_already) = is_parked_for(&self.state.core.phase) else { return Ok(()) };
+        let phase = &self.state.core.phase;
+        let is_missing_already = matches!(phase, Phase::Parked { reason: ParkReason::Missing(_), .. });
+        if !is_missing_already && matches!(phase, Phase::Parked { .. } | Phase::Done { .. }) {
+            return Ok(());
+        }
         if is_own && !is_missing_already {
             return Ok(());
         }

@@ -52,6 +52,9 @@ pub(super) enum Takeover {
     DidNotRun,
 }
 
+/// A tool with its compiled schema.
+type FoundTool = (Arc<dyn Tool>, Validator);
+
 /// A partial result of a call.
 pub(super) struct ToolUpdate {
     call: u16,
@@ -90,7 +93,7 @@ impl Driver {
     }
 
     /// A tool that the harness finds when a model first calls it.
-    fn find_elsewhere(&self, name: &str) -> Result<Option<(Arc<dyn Tool>, Validator)>, String> {
+    fn find_elsewhere(&self, name: &str) -> Result<Option<FoundTool>, String> {
         let Some(context) = &self.shared.harness.context else { return Ok(None) };
         let Some(tool) = context.resolve_tool(name)? else { return Ok(None) };
         let found = &tool.spec().name;
@@ -176,10 +179,15 @@ impl Driver {
         index: u16,
         plan: &PlannedCall,
     ) -> (CallContext, Option<mpsc::Receiver<ToolResult>>) {
-        let (sender, receiver) = mpsc::channel(CALL_UPDATES_MAX);
         // What outlives the engine also outlives those who follow: others may come.
         let is_adoptable = plan.class() == RecoveryClass::Adoptable;
         let is_followed = is_adoptable || self.attached.sink.is_some() || self.watched.has_listeners();
+        let (updates, partials) = if is_followed {
+            let (sender, receiver) = mpsc::channel(CALL_UPDATES_MAX);
+            (sender, Some(receiver))
+        } else {
+            (self.shared.unheard.clone(), None)
+        };
         let limits = self.facts.tool_limits.get(&plan.call.name);
         let output_bytes_max = limits.map_or(1 << 20, |limits| limits.output_bytes_max);
         let context = CallContext {
@@ -194,9 +202,9 @@ impl Driver {
             epoch: self.shared.epoch.0,
             is_of_other_boot: self.is_of_other_boot(index),
             cancel: self.cancel.clone(),
-            updates: sender,
+            updates,
         };
-        (context, is_followed.then_some(receiver))
+        (context, partials)
     }
 
     fn is_of_other_boot(&self, index: u16) -> bool {

@@ -134,7 +134,6 @@ mod tests {
     fn snapshot(phase: Phase) -> Snapshot {
         let run = RunId([0xab; 16]);
         let submission = Submission {
-            owner: Owner::default(),
             run,
             owner: Owner::default(),
             session: "s".to_owned(),
