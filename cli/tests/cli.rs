@@ -161,7 +161,10 @@ fn what_cannot_be_meant_is_refused_with_the_next_step() {
 #[test]
 fn a_rehearsal_that_ends_fails_the_run_and_a_run_that_has_ended_takes_nothing() {
     let mut session = Session::new();
-    session.file("one.json", r#"{"turns":[{"text":"one","calls":[{"tool":"ls","args":{}}]}]}"#);
+    session.file(
+        "one.json",
+        r#"{"turns":[{"text":"one","calls":[{"tool":"ls","args":{}}],"usage":{"input":9,"output":2}}]}"#,
+    );
     session.sprag(&["run", "--model", "rehearsal:one.json", "x"]);
     let run = session.newest();
     for arguments in [
