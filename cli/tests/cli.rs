@@ -300,6 +300,25 @@ fn a_drain_lets_the_turn_end() {
 }
 
 #[test]
+fn a_command_outlives_its_engine_and_is_adopted() {
+    let mut session = Session::new();
+    session.file(
+        "bash.json",
+        r#"{"turns":[
+          {"calls":[{"tool":"bash","args":{"command":"sleep 3; echo once >> ran.txt; cat ran.txt"}}],"usage":{"input":9}},
+          {"text":"done","usage":{"input":9}}]}"#,
+    );
+    let arguments = ["run", "--model", "rehearsal:bash.json", "go"];
+    let owner = session.start(&arguments);
+    let run = session.wait_for("batch_admitted");
+    session.sprag(&["stop"]);
+    session.note(&arguments, &owner.wait_with_output().unwrap());
+    session.sprag(&["resume"]);
+    session.sprag(&["transcript", &run]);
+    session.check("adopted.txt");
+}
+
+#[test]
 fn a_closed_pipe_ends_a_command_quietly() {
     let session = Session::new();
     session.file("hello.json", HELLO);

@@ -129,7 +129,7 @@ async fn a_stop_says_what_is_left() {
     let asked =
         with_client(dir.path(), |mut client| client.ask::<Left>(&Request::Stop { drain: false }).unwrap());
     let (left, ()) = tokio::join!(asked, server.stop_asked());
-    assert_eq!(left, Left { pid: std::process::id(), left: 1 });
+    assert_eq!(left, Left { pid: std::process::id(), left: 1, commands: 0 });
 }
 
 #[tokio::test(flavor = "multi_thread")]
