@@ -38,13 +38,12 @@ impl Driver {
         Ok(None)
     }
 
-    /// What is known of an effect since before a failed barrier took its commit back.
+    /// What has happened already, and was taken back by a failed barrier.
     fn tell_again(&mut self) -> Option<Performed> {
-        let index = self
-            .retold
-            .iter()
-            .position(|(effect, _)| self.effects.contains(effect) && !self.active.contains(effect))?;
-        let (effect, fact) = self.retold.remove(index);
+        let stands =
+            |(effect, _): &(Effect, Fact)| self.effects.contains(effect) && !self.active.contains(effect);
+        let index = self.untold.iter().position(stands)?;
+        let (effect, fact) = self.untold.remove(index);
         Some(Performed { effect, fact })
     }
 

@@ -135,6 +135,7 @@ mod tests {
         let run = RunId([0xab; 16]);
         let submission = Submission {
             run,
+            owner: Owner::default(),
             session: "s".to_owned(),
             prompts: Vec::new(),
             base: Vec::new(),
