@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::Stdio;
 
 use rustix::process::Signal;
@@ -279,6 +279,42 @@ fn a_signal_stops_and_names_the_command_that_continues() {
         session.sprag(&["resume", "--json"]);
         session.check(name);
     }
+}
+
+#[test]
+fn a_run_that_misses_something_parks_and_holds_up_its_session() {
+    let mut session = Session::new();
+    session.file("slow.json", SLOW);
+    session.file("hello.json", HELLO);
+    let owner = session.start(&["run", "--session", "s", "--model", "rehearsal:slow.json", "two steps"]);
+    let run = session.wait_for("stream(turn 1, attempt 0, in_flight)");
+    signal(&owner, Signal::INT);
+    owner.wait_with_output().unwrap();
+    let (script, away) = (session.work().join("slow.json"), session.work().join("away.json"));
+    std::fs::rename(&script, &away).unwrap();
+    session.sprag(&["resume"]);
+    session.sprag(&["why", &run]);
+    session.sprag(&["run", "--session", "s", "--model", "rehearsal:hello.json", "next"]);
+    session.sprag(&["resume", "--json"]);
+    std::fs::rename(&away, &script).unwrap();
+    session.sprag(&["resume"]);
+    session.sprag(&["ls"]);
+    session.check("parked.txt");
+}
+
+#[test]
+fn a_prompt_may_come_from_stdin() {
+    let session = Session::new();
+    session.file("echo.json", r#"{"turns":[{"text":"You said: {{prompt}}"}]}"#);
+    let mut child = session
+        .command(&["run", "--model", "rehearsal:echo.json", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"hello there").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "You said: hello there\n");
 }
 
 #[test]
