@@ -58,6 +58,14 @@ pub(crate) struct Attached {
     pub(crate) abort: Option<Abort>,
 }
 
+/// What a driver leaves behind.
+pub(crate) struct Left {
+    /// Where the run rests.
+    pub(crate) rest: Rest,
+    /// The items of its inbox that the driver has seen.
+    pub(crate) inbox_len: u64,
+}
+
 /// An abort by the embedding program.
 #[derive(Clone, Debug)]
 pub struct Abort {
@@ -111,20 +119,22 @@ const ABORT_GRACE: Duration = Duration::from_millis(100);
 
 impl Driver {
     /// Moves the run until it rests.
-    pub(crate) async fn drive(mut self) -> Result<Rest, Error> {
+    pub(crate) async fn drive(mut self) -> Result<Left, Error> {
         loop {
             if self.state.core.owner != self.shared.owner() {
                 // A failed barrier took back that the run is ours, and what was settled with it.
                 self.settle().await?;
             }
             if let Some(rest) = self.rest() {
-                return self.sink_failure.map_or(Ok(rest), |failure| Err(Error::Sink(failure)));
+                let inbox_len = self.inbox.len();
+                let left = Left { rest, inbox_len };
+                return self.sink_failure.map_or(Ok(left), |failure| Err(Error::Sink(failure)));
             }
             if let Some(fact) = self.next_decision() {
                 self.step(None, fact).await?;
             } else if self.is_stopping && self.active.is_empty() {
                 self.step(None, Fact::Stopped).await?;
-                return Ok(Rest::Stopped);
+                return Ok(Left { rest: Rest::Stopped, inbox_len: self.inbox.len() });
             } else if let Some(Performed { effect, fact }) = self.perform().await? {
                 self.step(Some(effect), fact).await?;
             } else {
