@@ -2,6 +2,7 @@
 //!
 //! Owns acknowledgement: what these functions return `Ok` for is durable, once for each key, whatever happens next.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use model::encode::Encoded;
@@ -20,6 +21,9 @@ use crate::shared::Shared;
 const KIND_SUBMITTED: u8 = 0;
 /// Code of an inbox item in raw listings.
 const KIND_ITEM: u8 = 2;
+
+/// The most bytes of a session's key.
+const SESSION_BYTES_MAX: usize = 1024;
 
 /// A job on its way into the store.
 pub(crate) struct Submitting {
@@ -47,17 +51,19 @@ impl Submitting {
                 let run = known.map_err(|_| Error::NoSuchRun("under this key".to_owned()))?;
                 Ok(Accepted { run, session, is_known: true })
             }
-            // A job of a batch has an id of its own making: the run is there already.
-            Err(store::Error::Conflict { expected: 0, .. }) => Ok(Accepted { run, session, is_known: true }),
+            // The id of a job in a batch follows from its names: the run was there before.
+            Err(store::Error::Conflict { .. }) => Ok(Accepted { run, session, is_known: true }),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// Checks a job and hands its first record to the store.
-pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submitting, Error> {
+/// Checks a job and hands its first record to the store. A program that drives the run itself is `attached`: the run
+/// stops at every checkpoint for its abort, as it does for sources.
+pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) -> Result<Submitting, Error> {
     let defaults = &shared.config.defaults;
     let model = job.model.as_deref().or(defaults.model.as_deref()).ok_or(ModelError::Unnamed)?;
+    let model = &*with_absolute_path(model);
     let provider = shared.models.resolve(model, &shared.config)?;
     check(shared, job)?;
     let at = shared.clock.now();
@@ -73,9 +79,17 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submittin
             message.at = at;
         }
     }
-    let wants = shared.wants();
-    let (submission, facts) = job::submission(run, &job, &shared.config, wants, model, provider.identity());
-    let state = RunState::new(&submission, at, shared.owner());
+    let (mut submission, facts) = job::submission(
+        run,
+        shared.owner(),
+        &job,
+        &shared.config,
+        shared.wants(),
+        model,
+        provider.identity(),
+    );
+    submission.wants.has_sources |= is_attached;
+    let state = RunState::new(&submission, at);
     let (encoded, changes) = Encoded::all(&state);
     let meta = Meta::new(&submission, &facts, at);
     let session = submission.session.clone();
@@ -83,7 +97,7 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submittin
         changes.into_iter().map(|(part, value)| Put { key: keys::part(run, part), value }).collect();
     puts.retain(|put| put.value.is_some());
     puts.push(Put { key: keys::meta(run), value: Some(meta.to_bytes()) });
-    puts.push(Put { key: keys::live(at.0, run), value: Some(Vec::new()) });
+    puts.push(Put { key: keys::live(at.0, run), value: Some(session.as_bytes().to_vec()) });
     puts.push(Put { key: keys::newest(at.0, run), value: Some(Vec::new()) });
     let mut requires = Vec::new();
     if let Some(key) = &job.key {
@@ -107,12 +121,26 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submittin
     Ok(Submitting { run, session, ticket })
 }
 
+/// The name of a model that is a file, with the file's absolute path: whoever resumes the run may stand elsewhere.
+fn with_absolute_path(model: &str) -> Cow<'_, str> {
+    let file = model.strip_prefix("rehearsal:").filter(|file| !file.is_empty());
+    match file.and_then(|file| std::path::absolute(file).ok()?.into_os_string().into_string().ok()) {
+        Some(path) => Cow::Owned(format!("rehearsal:{path}")),
+        None => Cow::Borrowed(model),
+    }
+}
+
 fn check(shared: &Shared, job: &Job) -> Result<(), Error> {
     if let Some(workspace) = &job.workspace
         && !workspace.is_dir()
     {
         let path = workspace.display();
         return Err(Error::Job(format!("workspace {path} is not a directory; create it, or name another")));
+    }
+    if job.session.as_ref().is_some_and(|session| session.is_empty() || session.len() > SESSION_BYTES_MAX) {
+        return Err(Error::Job(format!(
+            "a session's key has 1 to {SESSION_BYTES_MAX} bytes; use a shorter one"
+        )));
     }
     for name in job.tools.iter().flatten() {
         if shared.tools.resolve(name).is_none() {
@@ -163,14 +191,9 @@ pub(crate) async fn push(
 
 /// Refuses a decision that the run cannot use now, with what it waits for.
 pub(crate) fn check_decision(state: &RunState, turn: u32, call: u16, wanted: &str) -> Result<(), Error> {
-    let of = match &state.core.phase {
-        Phase::ExecuteTools { turn, .. } => Some(*turn),
-        Phase::Parked { from, .. } => match &**from {
-            Phase::ExecuteTools { turn, .. } => Some(*turn),
-            _ => None,
-        },
-        _ => None,
-    };
+    let phase = &state.core.phase;
+    let unparked = if let Phase::Parked { from, .. } = phase { from } else { phase };
+    let of = if let Phase::ExecuteTools { turn, .. } = unparked { Some(*turn) } else { None };
     let status = state
         .batch
         .as_ref()

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::accept::{self, Accepted};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
-use crate::driver::{Attached, Driver, Left, load_state, read_first};
+use crate::driver::{Attached, Driver, Left, load_state};
 use crate::error::Error;
 use crate::harness::Harness;
 use crate::job::Job;
@@ -30,12 +30,18 @@ use crate::provider::ModelProvider;
 use crate::report::{Found, Note, Report};
 use crate::runs::{Rest, Runs, lock};
 use crate::shared::Shared;
+use crate::supervisor::{self, Supervisors};
+use crate::tool::bash::{self, Bash};
 use crate::tool::builtin::{BUILTIN, builtin};
 use crate::tool::registry::Registry;
 use crate::tool::{Tool, ToolSpec};
 
 /// Runs read at once while an engine opens.
 const SCAN_PAGE: usize = 4096;
+
+/// What `open` says when nothing can supervise commands.
+const NO_SUPERVISOR: &str = "nothing can supervise commands: make `engine::supervise_if_asked()` the first line of `main`, \
+                             name a program that does with `Builder::supervisor`, or open `without_commands`";
 
 /// What an engine is made of before it opens.
 pub struct Builder {
@@ -48,6 +54,17 @@ pub struct Builder {
     store: Option<Arc<dyn Store>>,
     store_options: store::Options,
     rehearsal_log: Option<PathBuf>,
+    commands: Commands,
+}
+
+/// Where the supervisors of an engine's commands come from.
+enum Commands {
+    /// From this program, whose `main` begins with `supervise_if_asked`.
+    Own,
+    /// From another program, whose `main` does.
+    Other(PathBuf),
+    /// There are none, and no commands.
+    None,
 }
 
 /// An open engine. Clones are handles on the same one.
@@ -62,6 +79,8 @@ pub struct Engine {
 #[derive(Debug, Default)]
 struct Driving {
     count: AtomicUsize,
+    /// Runs without a driver that a timer will wake.
+    waiting: AtomicUsize,
     changed: tokio::sync::Notify,
 }
 
@@ -116,6 +135,17 @@ impl Builder {
         Self { rehearsal_log, ..self }
     }
 
+    /// Another program than this one to run as the supervisor of each command. The first line of its `main` must be
+    /// `engine::supervise_if_asked()`.
+    pub fn supervisor(self, program: impl Into<PathBuf>) -> Self {
+        Self { commands: Commands::Other(program.into()), ..self }
+    }
+
+    /// An engine without commands: it has no tool `bash`, and needs no supervisor.
+    pub fn without_commands(self) -> Self {
+        Self { commands: Commands::None, ..self }
+    }
+
     /// Opens the engine. Must be called inside a runtime. Nothing runs before a job is submitted or a run resumed.
     pub fn open(mut self) -> Result<Engine, Error> {
         if let Some(store) = self.store.take() {
@@ -126,6 +156,9 @@ impl Builder {
             return self.start(memory, None);
         };
         let dir = std::path::absolute(&dir).unwrap_or(dir);
+        if matches!(self.commands, Commands::Own) && !supervisor::is_asked() {
+            return Err(Error::Setup(NO_SUPERVISOR.to_owned()));
+        }
         let options = store::Options { opened_at_ms: self.clock.now().0, ..self.store_options.clone() };
         let journal = Arc::new(JournalStore::open(&dir, options)?);
         let engine = Self { dir: Some(dir), ..self };
@@ -134,7 +167,13 @@ impl Builder {
 
     fn start(self, store: Arc<dyn Store>, journal: Option<Arc<JournalStore>>) -> Result<Engine, Error> {
         let builtins = BUILTIN.iter().filter_map(|name| builtin(name));
-        let tools = Registry::new(builtins.chain(self.tools).collect())
+        let supervisors = match (self.commands, &self.dir) {
+            (Commands::None, _) | (_, None) => None,
+            (Commands::Own, Some(_)) => Some(Supervisors::new(None, &self.config)),
+            (Commands::Other(program), Some(_)) => Some(Supervisors::new(Some(program), &self.config)),
+        };
+        let bash = supervisors.map(|supervisors| Arc::new(Bash::new(supervisors)) as Arc<dyn Tool>);
+        let tools = Registry::new(builtins.chain(bash).chain(self.tools).collect())
             .map_err(|error| Error::Setup(error.to_string()))?;
         let epoch = store.claim()?;
         let width = usize::try_from(self.config.defaults.concurrency.get()).unwrap_or(usize::MAX);
@@ -153,9 +192,12 @@ impl Builder {
             report: Report::default(),
             lanes: Mutex::new(Lanes::new(width)),
             stop: CancellationToken::new(),
+            drain: CancellationToken::new(),
+            unheard: tokio::sync::mpsc::channel(1).0,
         };
         let engine = Engine { shared: Arc::new(shared), journal, driving: Arc::default() };
         engine.fill_lanes()?;
+        engine.sweep_calls();
         Ok(engine)
     }
 }
@@ -182,6 +224,7 @@ impl Engine {
             store: None,
             store_options: store::Options::default(),
             rehearsal_log: None,
+            commands: Commands::Own,
         }
     }
 
@@ -192,7 +235,7 @@ impl Engine {
 
     pub(crate) async fn submit_attached(&self, job: Job, attached: Attached) -> Result<RunHandle, Error> {
         let run = new_run_id(&job);
-        let accepted = accept::submit(&self.shared, run, &job)?.accepted().await?;
+        let accepted = accept::submit(&self.shared, run, &job, attached.is_some())?.accepted().await?;
         self.admit(&accepted, attached);
         Ok(self.handle(accepted.run))
     }
@@ -200,7 +243,7 @@ impl Engine {
     /// Accepts many jobs at once, under as few barriers as fit. Answers in their order.
     pub async fn submit_all(&self, jobs: impl IntoIterator<Item = Job>) -> Vec<Result<RunHandle, Error>> {
         let submitting: Vec<_> =
-            jobs.into_iter().map(|job| accept::submit(&self.shared, new_run_id(&job), &job)).collect();
+            jobs.into_iter().map(|job| accept::submit(&self.shared, new_run_id(&job), &job, false)).collect();
         let mut handles = Vec::with_capacity(submitting.len());
         for submitting in submitting {
             let accepted = match submitting {
@@ -219,9 +262,9 @@ impl Engine {
         if accepted.is_known {
             return;
         }
-        if attached.sink.is_some() || attached.abort.is_some() {
+        if attached.is_some() {
             // Driven by its submitter's own wish, outside of the queue of slots.
-            return self.spawn(accepted.run, accepted.session.clone(), attached, false);
+            return self.spawn(accepted.run, attached, false);
         }
         lock(&self.shared.lanes).join(&accepted.session, accepted.run, true);
         self.run_ready();
@@ -234,27 +277,44 @@ impl Engine {
 
     /// Fills the lanes with the runs that have not ended, in order of submission. None of them moves yet.
     fn fill_lanes(&self) -> Result<(), Error> {
-        for run in self.live_runs()? {
-            let session = self.session_of(run)?;
-            lock(&self.shared.lanes).join(&session, run, false);
+        let mut lanes = lock(&self.shared.lanes);
+        self.each_live(|run, session| lanes.join(session, run, false))
+    }
+
+    /// Removes what calls of runs that have ended left behind.
+    fn sweep_calls(&self) {
+        let Some(calls) = self.shared.dir.as_ref().map(|dir| dir.join("calls")) else { return };
+        let Ok(entries) = std::fs::read_dir(calls) else { return };
+        for entry in entries.flatten() {
+            let run = entry.file_name().to_str().and_then(|name| name.parse::<RunId>().ok());
+            let state = run.and_then(|run| load_state(&*self.shared.store, run).ok().flatten());
+            if state.is_some_and(|(state, _)| matches!(state.core.phase, Phase::Done { .. })) {
+                // A directory that cannot be removed now is tried again at the next open.
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
         }
-        Ok(())
     }
 
     /// The runs that have not ended, in order of submission.
     pub fn live_runs(&self) -> Result<Vec<RunId>, Error> {
         let mut runs = Vec::new();
+        self.each_live(|run, _| runs.push(run))?;
+        Ok(runs)
+    }
+
+    /// Visits the runs that have not ended with their sessions, in order of submission.
+    fn each_live(&self, mut visit: impl FnMut(RunId, &str)) -> Result<(), Error> {
         let mut after: Option<Vec<u8>> = None;
         loop {
             let page = self.shared.store.scan(keys::LIVE, after.as_deref(), SCAN_PAGE)?;
-            let Some((last, _)) = page.last() else { return Ok(runs) };
+            let Some((last, _)) = page.last() else { return Ok(()) };
             after = Some(last.clone());
-            runs.extend(page.iter().filter_map(|(key, _)| keys::run_of(key)));
+            for (key, session) in &page {
+                if let Some(run) = keys::run_of(key) {
+                    visit(run, &String::from_utf8_lossy(session));
+                }
+            }
         }
-    }
-
-    fn session_of(&self, run: RunId) -> Result<String, Error> {
-        Ok(read_first(&*self.shared.store, run)?.submission.session.clone())
     }
 
     /// Continues the given runs, or every run that can go on. Answers those that were set going.
@@ -287,37 +347,36 @@ impl Engine {
             Phase::Done { .. } => false,
             Phase::Parked { reason: model::ParkReason::Missing(_), .. } => true,
             Phase::Parked { .. } => state.core.cursors.control < inbox_len,
-            _ => true,
+            Phase::Queued
+            | Phase::InjectPending { .. }
+            | Phase::Stream { .. }
+            | Phase::Dispatch { .. }
+            | Phase::ExecuteTools { .. }
+            | Phase::Finalize { .. }
+            | Phase::Compact { .. } => true,
         };
         if can_move {
-            let session = self.session_of(run)?;
             self.shared.runs.watch(run).set_rest(None);
-            lock(&self.shared.lanes).make_ready(&session, run, goes_first);
+            lock(&self.shared.lanes).make_ready(run, goes_first);
         }
         Ok(can_move)
     }
 
-    /// Gives free slots to runs that are ready.
+    /// Gives free slots to runs that are ready, unless the engine is to stop.
     fn run_ready(&self) {
-        loop {
+        while !self.shared.stop.is_cancelled() && !self.shared.drain.is_cancelled() {
             let next = lock(&self.shared.lanes).next();
             let Some(run) = next else { return };
-            match self.session_of(run) {
-                Ok(session) => self.spawn(run, session, Attached::default(), true),
-                Err(error) => {
-                    tracing::error!(%run, %error, "the run cannot be read");
-                    lock(&self.shared.lanes).release(run);
-                }
-            }
+            self.spawn(run, Attached::default(), true);
         }
     }
 
-    fn spawn(&self, run: RunId, session: String, attached: Attached, holds_slot: bool) {
+    fn spawn(&self, run: RunId, attached: Attached, holds_slot: bool) {
         let engine = self.clone();
         self.driving.count.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
             let left = engine.drive(run, attached).await;
-            engine.settle(run, &session, left, holds_slot);
+            engine.settle(run, left, holds_slot);
             engine.driving.count.fetch_sub(1, Ordering::AcqRel);
             engine.driving.changed.notify_waiters();
         });
@@ -330,7 +389,7 @@ impl Engine {
     }
 
     /// A driver has ended: its slot and, if the run has ended, its place in the lane are free.
-    fn settle(&self, run: RunId, session: &str, left: Result<Left, Error>, holds_slot: bool) {
+    fn settle(&self, run: RunId, left: Result<Left, Error>, holds_slot: bool) {
         if holds_slot {
             lock(&self.shared.lanes).release(run);
         }
@@ -339,12 +398,7 @@ impl Engine {
             Left { rest: Rest::Failed(error.to_string()), inbox_len: u64::MAX }
         });
         match &rest {
-            Rest::Done { .. } => {
-                let next = lock(&self.shared.lanes).leave(session, run);
-                if let Some(next) = next {
-                    lock(&self.shared.lanes).make_ready(session, next, false);
-                }
-            }
+            Rest::Done { .. } => lock(&self.shared.lanes).leave(run),
             Rest::Parked(reason) => {
                 self.shared.report.note(run, None, Found::Parked, reason.name());
             }
@@ -370,6 +424,7 @@ impl Engine {
         let at = deadline.map_or(until, |deadline| deadline.min(until));
         let left = Duration::from_millis(at.since(self.shared.clock.now()));
         let engine = self.clone();
+        self.driving.waiting.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
             tokio::select! {
                 () = engine.shared.stop.cancelled() => {}
@@ -380,6 +435,8 @@ impl Engine {
                     engine.run_ready();
                 }
             }
+            engine.driving.waiting.fetch_sub(1, Ordering::AcqRel);
+            engine.driving.changed.notify_waiters();
         });
     }
 
@@ -392,14 +449,24 @@ impl Engine {
     /// Stops: drivers commit what they have and end; commands under supervisors run on. Returns when all have ended.
     pub async fn stop(&self) {
         self.shared.stop.cancel();
-        while self.driving.count.load(Ordering::Acquire) > 0 {
-            let changed = self.driving.changed.notified();
-            if self.driving.count.load(Ordering::Acquire) == 0 {
-                break;
-            }
-            // The bound covers a driver that ended between the two looks.
-            let _ = tokio::time::timeout(Duration::from_millis(50), changed).await;
-        }
+        self.driving.until(|driving| driving.count.load(Ordering::Acquire) == 0).await;
+    }
+
+    /// Stops once open turns have ended: no further turn and no further run begins meanwhile.
+    pub async fn drain(&self) {
+        self.shared.drain.cancel();
+        self.driving.until(|driving| driving.count.load(Ordering::Acquire) == 0).await;
+        self.stop().await;
+    }
+
+    /// Returns when no run can move any more without a person or another resume: all have ended, are parked, or stand
+    /// in their session's lane behind one that is.
+    pub async fn rested(&self) {
+        let is_rested = |driving: &Driving| {
+            // A run that is woken counts as driven before it no longer counts as waiting.
+            driving.waiting.load(Ordering::Acquire) == 0 && driving.count.load(Ordering::Acquire) == 0
+        };
+        self.driving.until(is_rested).await;
     }
 
     /// Stops and closes the store, so that the next open finds everything as it is.
@@ -445,6 +512,15 @@ impl Engine {
             self.run_ready();
         }
         Ok(())
+    }
+}
+
+impl Driving {
+    async fn until(&self, is_so: impl Fn(&Self) -> bool) {
+        while !is_so(self) {
+            // The bound covers a change between the look and the wait.
+            let _ = tokio::time::timeout(Duration::from_millis(50), self.changed.notified()).await;
+        }
     }
 }
 
@@ -519,18 +595,15 @@ impl RunHandle {
         if rest.borrow().is_none() {
             let loaded = load_state(&*self.engine.shared.store, self.id)?;
             let (state, inbox_len) = loaded.ok_or_else(|| Error::NoSuchRun(self.id.to_string()))?;
-            match state.core.phase {
-                Phase::Done { outcome, reason } => {
-                    return Ok(Rest::Done { outcome, reason: reason.map(|reason| reason.to_string()) });
-                }
-                // A former engine parked it, and nobody has decided since: nothing of this one moves it.
-                Phase::Parked { reason, .. }
-                    if inbox_len <= state.core.cursors.control
-                        && !lock(&self.engine.shared.lanes).is_moving(self.id) =>
-                {
-                    return Ok(Rest::Parked(reason));
-                }
-                _ => {}
+            if let Phase::Done { outcome, reason } = state.core.phase {
+                return Ok(Rest::Done { outcome, reason: reason.map(|reason| reason.to_string()) });
+            }
+            // A former engine parked it, and nobody has decided since: nothing of this one moves it.
+            if let Phase::Parked { reason, .. } = state.core.phase
+                && inbox_len <= state.core.cursors.control
+                && !lock(&self.engine.shared.lanes).is_moving(self.id)
+            {
+                return Ok(Rest::Parked(reason));
             }
         }
         let is_resting = |rest: &Option<Rest>| rest.as_ref().is_some_and(|rest| !rest.is_waiting());
@@ -571,7 +644,7 @@ impl Shared {
     /// The tools of a job that names none: the configured ones, and those that the program added.
     pub(crate) fn default_tools(&self) -> Vec<String> {
         let mut names = self.config.defaults.tools.clone();
-        let added = self.tool_names().into_iter().filter(|name| !BUILTIN.contains(&name.as_str()));
+        let added = self.tool_names().into_iter().filter(|name| !is_builtin(name));
         for name in added {
             if !names.contains(&name) {
                 names.push(name);
@@ -579,6 +652,10 @@ impl Shared {
         }
         names
     }
+}
+
+fn is_builtin(name: &str) -> bool {
+    name == bash::NAME || BUILTIN.contains(&name)
 }
 
 /// A job of a batch always gets the same id; any other job gets one that nobody can guess.

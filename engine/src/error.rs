@@ -34,6 +34,9 @@ pub enum Error {
     /// No such run.
     #[error("no run {0}; `sprag ls` lists the runs there are")]
     NoSuchRun(String),
+    /// A name that does not say which run or call is meant.
+    #[error("{0}")]
+    Name(String),
     /// The run has ended; nothing can be accepted for it.
     #[error("run {0} has ended; start a new run in its session instead")]
     RunEnded(RunId),
@@ -46,6 +49,12 @@ pub enum Error {
     /// The embedding program's event sink failed.
     #[error("the event sink failed: {0}")]
     Sink(String),
+    /// The engine could not go on with the run, for a reason of its own; the run continues when it is resumed.
+    #[error("{0}")]
+    Stopped(String),
+    /// The engine itself is wrong.
+    #[error("internal error: {0}; please report it with the output of `sprag journal`")]
+    Internal(String),
     /// The builder was given something that does not fit.
     #[error("{0}")]
     Setup(String),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use model::input::Submission;
 use model::message::UserMessage;
-use model::state::{Limits, Wants};
+use model::state::{Limits, Owner, Wants};
 use model::{Block, JsonText, Label, Message, Millis, RunId};
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +112,9 @@ pub struct JobFacts {
     /// Free labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Name of its model, if it is longer than what the state keeps of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// What the model's provider said of itself at the start.
     pub model_identity: String,
     /// How calls of one answer run.
@@ -142,6 +145,8 @@ pub(crate) struct Meta {
     pub(crate) submitted_at_ms: i64,
 }
 
+/// The most characters of a batch's name that the list of runs keeps.
+pub(crate) const BATCH_CHARS_MAX: usize = 200;
 /// The most bytes of labels that the list of runs keeps; the journal keeps all.
 const META_LABEL_BYTES_MAX: usize = 2048;
 
@@ -158,7 +163,7 @@ impl Meta {
         Self {
             session: cut(&submission.session),
             custom_id: facts.custom_id.as_deref().map(cut).unwrap_or_default(),
-            batch: facts.batch.as_deref().unwrap_or_default().chars().take(200).collect(),
+            batch: facts.batch.as_deref().unwrap_or_default().chars().take(BATCH_CHARS_MAX).collect(),
             model: submission.model.as_str().to_owned(),
             labels: fitting.map(|(name, value)| (name.clone(), value.clone())).collect(),
             submitted_at_ms: at.0,
@@ -189,6 +194,7 @@ impl JobFacts {
 /// The first record of the run that a job becomes.
 pub(crate) fn submission(
     run: RunId,
+    owner: Owner,
     job: &Job,
     config: &Config,
     wants: Wants,
@@ -214,11 +220,13 @@ pub(crate) fn submission(
         tools,
         system: job.system.clone(),
         labels: job.labels.clone(),
+        model: (Label::from(model).as_str() != model).then(|| model.to_owned()),
         model_identity,
         tool_execution: job.tool_execution.unwrap_or(defaults.tool_execution),
     };
     let submission = Submission {
         run,
+        owner,
         session: job.session.clone().unwrap_or_else(|| run.to_string()),
         prompts: job.prompts.clone(),
         base: job.base.clone(),
@@ -249,7 +257,7 @@ pub(crate) fn continuation(store: &dyn store::Store, run: RunId) -> Result<Job, 
         .map_err(|error| crate::error::Error::Job(format!("run {run}: {error}")))?;
     Ok(Job {
         session: Some(first.submission.session.clone()),
-        model: Some(first.submission.model.as_str().to_owned()),
+        model: Some(facts.model.unwrap_or_else(|| first.submission.model.as_str().to_owned())),
         workspace: facts.workspace,
         tools: Some(facts.tools),
         system: facts.system,

@@ -82,5 +82,10 @@ fn hashed(letter: u8, names: &[&str]) -> Vec<u8> {
 
 /// The directory of one call, for a tool that keeps something of its own until the result is durable.
 pub(crate) fn call_dir(dir: &std::path::Path, run: RunId, turn: u32, call: u16) -> std::path::PathBuf {
-    dir.join("calls").join(run.to_string()).join(format!("{turn}.{call}"))
+    calls_dir(dir, run).join(format!("{turn}.{call}"))
+}
+
+/// The directory of all calls of a run.
+pub(crate) fn calls_dir(dir: &std::path::Path, run: RunId) -> std::path::PathBuf {
+    dir.join("calls").join(run.to_string())
 }

@@ -3,7 +3,8 @@
 //! Owns the order in which runs get their turn. Both kinds of lane are durable queues because they are derived: at open
 //! they are filled again from the runs that have not ended, in order of submission. It must never start a driver.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use model::RunId;
 
@@ -11,72 +12,120 @@ use model::RunId;
 #[derive(Debug)]
 pub(crate) struct Lanes {
     width: usize,
-    /// The runs that hold a slot: each is driven by one driver, never by two.
-    held: HashSet<RunId>,
-    sessions: HashMap<String, VecDeque<RunId>>,
+    held: usize,
+    sessions: HashMap<Arc<str>, VecDeque<Place>>,
+    of: HashMap<RunId, Arc<str>>,
     ready: VecDeque<RunId>,
+}
+
+/// A run's place in the lane of its session.
+#[derive(Debug)]
+struct Place {
+    run: RunId,
+    standing: Standing,
+}
+
+/// What a run in a lane is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// A stop or a crash left it, or it rests: it waits to be made ready.
+    Left,
+    /// It runs when its turn in the session comes.
+    Active,
+    /// It waits for a slot.
+    Ready,
+    /// It holds a slot.
+    Driven,
 }
 
 impl Lanes {
     /// Lanes with so many global slots, at least one.
     pub(crate) fn new(width: usize) -> Self {
-        Self { width: width.max(1), held: HashSet::new(), sessions: HashMap::new(), ready: VecDeque::new() }
+        Self {
+            width: width.max(1),
+            held: 0,
+            sessions: HashMap::new(),
+            of: HashMap::new(),
+            ready: VecDeque::new(),
+        }
     }
 
     /// A run joins its session's lane. It is ready if it is first there and `is_active`: a run that a stop or a crash
     /// left waits for a resume, and keeps its place.
     pub(crate) fn join(&mut self, session: &str, run: RunId, is_active: bool) {
-        let lane = self.sessions.entry(session.to_owned()).or_default();
-        lane.push_back(run);
-        if lane.len() == 1 && is_active {
-            self.ready.push_back(run);
+        let session: Arc<str> = Arc::from(session);
+        self.of.insert(run, Arc::clone(&session));
+        self.sessions.entry(session).or_default().push_back(Place { run, standing: Standing::Left });
+        if is_active {
+            self.make_ready(run, false);
         }
     }
 
-    /// A run that waits in front of its session's lane is ready again: after a person's answer, a timer or a resume.
-    /// `goes_first` puts it before those that wait for a slot. One that holds a slot moves already.
-    pub(crate) fn make_ready(&mut self, session: &str, run: RunId, goes_first: bool) {
-        let is_first = self.sessions.get(session).and_then(VecDeque::front) == Some(&run);
-        if !is_first || self.is_moving(run) {
-            return;
-        }
-        if goes_first {
-            self.ready.push_front(run);
-        } else {
-            self.ready.push_back(run);
+    /// A run may go on: after a person's answer, a timer or a resume. It is ready once it is first in its session's
+    /// lane. `goes_first` puts it before those that wait for a slot. One that is ready or driven already stays so.
+    pub(crate) fn make_ready(&mut self, run: RunId, goes_first: bool) {
+        let Some(lane) = self.of.get(&run).and_then(|session| self.sessions.get_mut(session)) else { return };
+        let is_first = lane.front().is_some_and(|place| place.run == run);
+        let Some(place) = lane.iter_mut().find(|place| place.run == run) else { return };
+        match place.standing {
+            Standing::Ready | Standing::Driven => {}
+            Standing::Left | Standing::Active if !is_first => place.standing = Standing::Active,
+            Standing::Left | Standing::Active => {
+                place.standing = Standing::Ready;
+                if goes_first {
+                    self.ready.push_front(run);
+                } else {
+                    self.ready.push_back(run);
+                }
+            }
         }
     }
 
     /// True if a run holds a slot, or waits for one.
     pub(crate) fn is_moving(&self, run: RunId) -> bool {
-        self.held.contains(&run) || self.ready.contains(&run)
+        let lane = self.of.get(&run).and_then(|session| self.sessions.get(session));
+        lane.is_some_and(|lane| {
+            lane.iter()
+                .any(|place| place.run == run && matches!(place.standing, Standing::Ready | Standing::Driven))
+        })
     }
 
     /// The next run that gets a slot.
     pub(crate) fn next(&mut self) -> Option<RunId> {
-        if self.held.len() >= self.width {
+        if self.held >= self.width {
             return None;
         }
         let run = self.ready.pop_front()?;
-        self.held.insert(run);
+        self.held += 1;
+        self.stand(run, Standing::Driven);
         Some(run)
     }
 
     /// A slot is free again: its run rests, or waits for a timer.
     pub(crate) fn release(&mut self, run: RunId) {
-        self.held.remove(&run);
+        self.held = self.held.saturating_sub(1);
+        self.stand(run, Standing::Left);
     }
 
-    /// A run has ended: the next of its session is first in the lane. Answers that one.
-    pub(crate) fn leave(&mut self, session: &str, run: RunId) -> Option<RunId> {
-        let lane = self.sessions.get_mut(session)?;
-        let was_first = lane.front() == Some(&run);
-        lane.retain(|other| *other != run);
-        let next = lane.front().copied();
-        if next.is_none() {
-            self.sessions.remove(session);
+    /// A run has ended: the next of its session is first in the lane, and ready if it is to run.
+    pub(crate) fn leave(&mut self, run: RunId) {
+        let Some(session) = self.of.remove(&run) else { return };
+        let Some(lane) = self.sessions.get_mut(&session) else { return };
+        lane.retain(|place| place.run != run);
+        let next = lane.front().filter(|place| place.standing == Standing::Active).map(|place| place.run);
+        if lane.is_empty() {
+            self.sessions.remove(&session);
         }
-        next.filter(|_| was_first)
+        if let Some(next) = next {
+            self.make_ready(next, false);
+        }
+    }
+
+    fn stand(&mut self, run: RunId, standing: Standing) {
+        let lane = self.of.get(&run).and_then(|session| self.sessions.get_mut(session));
+        if let Some(place) = lane.and_then(|lane| lane.iter_mut().find(|place| place.run == run)) {
+            place.standing = standing;
+        }
     }
 }
 
@@ -96,8 +145,7 @@ mod tests {
         lanes.join("b", run(3), true);
         assert_eq!([lanes.next(), lanes.next(), lanes.next()], [Some(run(1)), Some(run(3)), None]);
         lanes.release(run(1));
-        assert_eq!(lanes.leave("a", run(1)), Some(run(2)));
-        lanes.make_ready("a", run(2), false);
+        lanes.leave(run(1));
         assert_eq!(lanes.next(), Some(run(2)));
     }
 
@@ -109,20 +157,18 @@ mod tests {
         }
         assert_eq!([lanes.next(), lanes.next()], [Some(run(1)), None]);
         lanes.release(run(1));
-        lanes.make_ready("1", run(1), true);
+        lanes.make_ready(run(1), true);
         assert_eq!(lanes.next(), Some(run(1)));
     }
 
     #[test]
-    fn a_run_that_moves_is_not_set_going_again() {
-        let mut lanes = Lanes::new(2);
+    fn a_run_that_is_driven_or_ready_is_not_given_a_second_slot() {
+        let mut lanes = Lanes::new(8);
         lanes.join("a", run(1), true);
-        assert_eq!(lanes.next(), Some(run(1)));
-        lanes.make_ready("a", run(1), true);
+        lanes.make_ready(run(1), true);
+        assert_eq!([lanes.next(), lanes.next()], [Some(run(1)), None]);
+        lanes.make_ready(run(1), true);
         assert_eq!(lanes.next(), None);
-        lanes.release(run(1));
-        lanes.make_ready("a", run(1), true);
-        assert_eq!(lanes.next(), Some(run(1)));
     }
 
     #[test]
@@ -131,9 +177,28 @@ mod tests {
         lanes.join("a", run(1), false);
         lanes.join("a", run(2), true);
         assert_eq!(lanes.next(), None);
-        lanes.make_ready("a", run(2), false);
+        lanes.make_ready(run(2), false);
         assert_eq!(lanes.next(), None);
-        lanes.make_ready("a", run(1), false);
+        lanes.make_ready(run(1), false);
         assert_eq!(lanes.next(), Some(run(1)));
+    }
+
+    #[test]
+    fn a_left_run_does_not_start_because_the_one_before_it_ends() {
+        let mut lanes = Lanes::new(8);
+        for n in 1..=3 {
+            lanes.join("a", run(n), false);
+        }
+        lanes.make_ready(run(1), false);
+        assert_eq!(lanes.next(), Some(run(1)));
+        lanes.make_ready(run(3), false);
+        lanes.release(run(1));
+        lanes.leave(run(1));
+        assert_eq!(lanes.next(), None);
+        lanes.make_ready(run(2), false);
+        assert_eq!(lanes.next(), Some(run(2)));
+        lanes.release(run(2));
+        lanes.leave(run(2));
+        assert_eq!(lanes.next(), Some(run(3)));
     }
 }

@@ -4,7 +4,6 @@
 
 use model::encode::Encoded;
 use model::record::LOGIC_VERSION;
-use model::state::Owner;
 use model::{Millis, Record, RunId, RunState, advance};
 use store::{Hash, Store, Stream};
 
@@ -77,10 +76,7 @@ fn fold(
     let decoded = Record::from_bytes(payload).map_err(|source| Error::Decode { run, source })?;
     let (before, moved) = match (state.take(), decoded) {
         (None, Record::Submitted(submission)) => {
-            let epoch = record.epoch.0;
-            // The first owner's boot is not in the submission: it is part of the state that the first frame put.
-            let owner = Owner { epoch, boot_id: boot_of(record, run) };
-            let first = RunState::new(&submission, Millis(record.at_ms), owner);
+            let first = RunState::new(&submission, Millis(record.at_ms));
             let (hashes, _) = Encoded::all(&first);
             let differs = hash_differs(&hashes, record);
             *state = Some(first);
@@ -109,11 +105,4 @@ fn hash_differs(encoded: &Encoded, record: &store::Record) -> Option<String> {
     let found = Hash(encoded.state_hash());
     (found != record.state_hash)
         .then(|| format!("the state is {found} when folded, {} in the journal", record.state_hash))
-}
-
-fn boot_of(record: &store::Record, run: RunId) -> [u8; 16] {
-    let key = keys::part(run, model::encode::Part::Core);
-    let core = record.puts.iter().find(|put| put.key == key).and_then(|put| put.value.clone());
-    let state = RunState::decode(|part| (part == model::encode::Part::Core).then(|| core.clone()).flatten());
-    state.ok().flatten().map_or([0; 16], |state| state.core.owner.boot_id)
 }

@@ -44,7 +44,16 @@ impl Rest {
 }
 
 /// Live updates that a slow reader may be behind before it loses some.
-const LIVE_UPDATES_MAX: usize = 1024;
+pub(crate) const LIVE_UPDATES_MAX: usize = 1024;
+
+/// A live update, and where it belongs among the records.
+#[derive(Clone, Debug)]
+pub(crate) struct Live {
+    /// Sequence of the newest commit when it was published.
+    pub(crate) after: u64,
+    /// The update.
+    pub(crate) update: Stamped,
+}
 
 /// One run's meeting point.
 #[derive(Debug)]
@@ -53,7 +62,7 @@ pub(crate) struct Watched {
     pub(crate) inbox: Notify,
     rest: watch::Sender<Option<Rest>>,
     committed: watch::Sender<u64>,
-    live: Mutex<Option<broadcast::Sender<Stamped>>>,
+    live: Mutex<Option<broadcast::Sender<Live>>>,
 }
 
 impl Watched {
@@ -90,7 +99,7 @@ impl Watched {
     }
 
     /// Follows live updates from now on.
-    pub(crate) fn updates(&self) -> broadcast::Receiver<Stamped> {
+    pub(crate) fn updates(&self) -> broadcast::Receiver<Live> {
         lock(&self.live).get_or_insert_with(|| broadcast::channel(LIVE_UPDATES_MAX).0).subscribe()
     }
 
@@ -100,7 +109,7 @@ impl Watched {
     }
 
     /// Passes a live update on to whoever follows.
-    pub(crate) fn update(&self, update: Stamped) {
+    pub(crate) fn update(&self, update: Live) {
         if let Some(live) = lock(&self.live).as_ref() {
             // An error means that nobody listens any more.
             let _ = live.send(update);

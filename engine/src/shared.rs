@@ -6,8 +6,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use model::ToolResult;
 use model::state::Owner;
 use store::{Epoch, Store};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -37,6 +39,10 @@ pub(crate) struct Shared {
     pub(crate) lanes: Mutex<Lanes>,
     /// Cancelled when the engine is to stop: drivers commit what they have and end.
     pub(crate) stop: CancellationToken,
+    /// Cancelled when no further turn is to begin.
+    pub(crate) drain: CancellationToken,
+    /// Takes the partial results that nobody follows: it is closed, and saves each call a channel of its own.
+    pub(crate) unheard: mpsc::Sender<ToolResult>,
 }
 
 impl Shared {

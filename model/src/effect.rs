@@ -89,8 +89,8 @@ pub enum Source {
 }
 
 impl Effect {
-    /// The effect reaches outside of the process, or a person relies on what was committed before it: it may only be
-    /// performed after a barrier.
+    /// The effect reaches outside of the process, or a person relies on what was committed before it: it may
+    /// only be performed after a barrier.
     pub fn needs_barrier(&self) -> bool {
         match self {
             Self::CallModel { .. }

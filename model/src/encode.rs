@@ -64,8 +64,8 @@ pub enum DecodeError {
     },
 }
 
-/// The encoded parts of a state and their hashes, kept from transition to transition so that a commit costs what it
-/// changes.
+/// The encoded parts of a state and their hashes, kept from transition to transition so that a commit costs
+/// what it changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
     hashes: [[u8; 32]; 4],
@@ -184,10 +184,15 @@ impl Item {
     }
 }
 
+/// Bytes that most encoded values fit into: a larger one costs another allocation.
+const ENVELOPE_BYTES: usize = 512;
+
 /// A value behind its version byte.
 fn envelope<T: Serialize>(version: u8, value: &T) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(ENVELOPE_BYTES);
+    bytes.push(version);
     // Encoding to a growing vector fails only for types that postcard cannot hold; the round-trip tests cover all.
-    postcard::to_extend(value, vec![version]).unwrap_or_default()
+    postcard::to_extend(value, bytes).unwrap_or_default()
 }
 
 fn open<T: DeserializeOwned>(supported: u8, what: &'static str, bytes: &[u8]) -> Result<T, DecodeError> {
@@ -203,5 +208,39 @@ fn open<T: DeserializeOwned>(supported: u8, what: &'static str, bytes: &[u8]) ->
         Ok((value, [])) => Ok(value),
         Ok((_, rest)) => Err(malformed(&format!("{} bytes are left over", rest.len()))),
         Err(error) => Err(malformed(&error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inbox::Control;
+
+    #[test]
+    fn bytes_of_another_version_or_shape_are_an_error() {
+        let item = Item::Control(Control::Release);
+        let bytes = item.to_bytes();
+        assert_eq!(Item::from_bytes(&bytes), Ok(item));
+
+        let mut newer = bytes.clone();
+        newer[0] = RECORD_VERSION + 1;
+        let expected = DecodeError::Newer {
+            what: "an inbox item",
+            found: RECORD_VERSION + 1,
+            supported: RECORD_VERSION,
+        };
+        assert_eq!(Item::from_bytes(&newer), Err(expected));
+
+        let malformed = |bytes: &[u8]| matches!(Item::from_bytes(bytes), Err(DecodeError::Malformed { .. }));
+        let with = |first, rest: &[u8]| [&[first], rest].concat();
+        assert!(malformed(&[]));
+        assert!(malformed(&with(0, &bytes[1..])));
+        assert!(malformed(&bytes[..bytes.len() - 1]));
+        assert!(malformed(&[&bytes[..], &[0]].concat()));
+    }
+
+    #[test]
+    fn no_core_is_no_run() {
+        assert_eq!(RunState::decode(|_| None), Ok(None));
     }
 }

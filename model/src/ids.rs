@@ -1,7 +1,7 @@
 //! Names of things: run ids, labels cut to a bound, canonical JSON text, times.
 //!
-//! Owns the small value types that every other file uses. It must never make an id: ids come from outside or derive
-//! from a run id and a sequence.
+//! Owns the small value types that every other file uses. It must never make an id: ids come from outside or
+//! derive from a run id and a sequence.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub struct RunId(pub [u8; 16]);
 
 impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
@@ -60,8 +60,8 @@ pub struct BadRunId {
     pub text: String,
 }
 
-/// A name or reason of at most [`Label::BYTES_MAX`] bytes; a longer one is cut and keeps the hash of the whole, so
-/// that two different long names never look equal.
+/// A name or reason of at most [`Label::BYTES_MAX`] bytes; a longer one is cut and keeps the hash of the
+/// whole, so that two different long names never look equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Label {
     text: String,
@@ -96,8 +96,8 @@ impl fmt::Display for Label {
     }
 }
 
-/// A JSON value as canonical text: keys sorted, no white space. It is kept as text because the journal's encoding is
-/// not self-describing.
+/// A JSON value as canonical text: keys sorted, no white space. It is kept as text because the journal's
+/// encoding is not self-describing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JsonText(String);
 
@@ -112,7 +112,8 @@ impl JsonText {
         &self.0
     }
 
-    /// The value. The text is canonical JSON by construction; bytes that are not (a damaged decode) read as null.
+    /// The value. The text is canonical JSON by construction; bytes that are not (a damaged decode) read as
+    /// null.
     pub fn value(&self) -> serde_json::Value {
         serde_json::from_str(&self.0).unwrap_or(serde_json::Value::Null)
     }

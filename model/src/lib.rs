@@ -1,12 +1,13 @@
 //! The state machine of Sprag, pure.
 //!
-//! > The next effect is a function of the committed state alone; the engine commits, then performs, then commits what
-//! > happened.
+//! > The next effect is a function of the committed state alone; the engine commits, then performs, then
+//! > commits what happened.
 //!
 //! 1. [`RunState::new`] makes the state of a submitted run.
 //! 2. [`RunState::effects`] says what must happen next.
 //! 3. The engine performs an effect and tells what happened as an [`Input`].
-//! 4. [`advance`] answers the next state and what became visible; the store commits both, and it goes on at 2.
+//! 4. [`advance`] answers the next state and what became visible; the store commits both, and it goes on
+//!    at 2.
 //!
 //! Nothing here does I/O, asks a clock or draws a random number; nothing panics.
 
@@ -33,7 +34,8 @@ pub use phase::{Outcome, ParkReason, Phase};
 pub use record::{Content, LOGIC_VERSION, Mark, Moved, Record};
 pub use state::RunState;
 
-/// Custom type of the message that tells the next run's model of an interruption; the name is the reference's.
+/// Custom type of the message that tells the next run's model of an interruption; the name is the
+/// reference's.
 pub const TURN_ABORTED: &str = "openclaw:turn-aborted";
 /// Custom type of the message that asks for a revision.
 pub const REVISION: &str = "sprag:revision";

@@ -1,6 +1,7 @@
 //! Messages of the transcript, and their JSON shape in the reference family.
 //!
-//! Owns what a message is. It must never hold provider grammar: converting for a provider is the engine's work.
+//! Owns what a message is. It must never hold provider grammar: converting for a provider is the engine's
+//! work.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -55,7 +56,7 @@ pub struct UserMessage {
 }
 
 /// A model's answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssistantMessage {
     /// Text, thinking and tool calls, in the model's order.
     pub content: Vec<Block>,
@@ -190,9 +191,10 @@ impl ToolResult {
 }
 
 /// Why an answer ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StopReason {
     /// The model was done.
+    #[default]
     Stop,
     /// The output limit was reached.
     Length,
@@ -302,7 +304,8 @@ impl Message {
             Self::ToolResult(message) => {
                 let mut out = json!({
                     "role": "toolResult", "toolCallId": message.call_id, "toolName": message.tool,
-                    "content": blocks_to_json(&message.result.content), "details": message.result.details.value(),
+                    "content": blocks_to_json(&message.result.content),
+                    "details": message.result.details.value(),
                     "isError": message.result.is_error, "timestamp": message.at.0,
                 });
                 if message.result.is_network {
@@ -311,8 +314,9 @@ impl Message {
                 out
             }
             Self::Custom(message) => json!({
-                "role": "custom", "customType": message.custom_type, "content": blocks_to_json(&message.content),
-                "display": message.is_displayed, "details": message.details.value(), "timestamp": message.at.0,
+                "role": "custom", "customType": message.custom_type,
+                "content": blocks_to_json(&message.content), "display": message.is_displayed,
+                "details": message.details.value(), "timestamp": message.at.0,
             }),
         }
     }

@@ -161,7 +161,8 @@ pub enum FinalizeStage {
     BeforeFinalize,
 }
 
-/// The place of a message among all transcripts: the record that brought it in, and which of that record's messages.
+/// The place of a message among all transcripts: the record that brought it in, and which of that record's
+/// messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct EntryRef {
     /// The run whose record it is.

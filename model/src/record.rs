@@ -1,7 +1,7 @@
 //! What the journal keeps of a transition: the input, and what it made visible.
 //!
-//! Owns the payload of every record of a run, so that events and transcripts are read from the journal alone. It must
-//! never need `advance` to be read.
+//! Owns the payload of every record of a run, so that events and transcripts are read from the journal alone.
+//! It must never need `advance` to be read.
 
 use serde::{Deserialize, Serialize};
 

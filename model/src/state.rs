@@ -1,7 +1,7 @@
 //! The committed state of a run.
 //!
-//! Owns every fact that decides what happens next. It is bounded by construction and holds no transcript; it must
-//! never hold anything whose size a model or a tool chooses.
+//! Owns every fact that decides what happens next. It is bounded by construction and holds no transcript; it
+//! must never hold anything whose size a model or a tool chooses.
 
 use serde::{Deserialize, Serialize};
 
@@ -77,12 +77,13 @@ pub struct Owner {
     pub boot_id: [u8; 16],
 }
 
-/// What the embedding program takes part in. A hook that is not wanted is never asked and costs no transition.
+/// What the embedding program takes part in. A hook that is not wanted is never asked and costs no
+/// transition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wants {
     /// One bit a hook, see [`Wants::hook`].
     pub hooks: u16,
-    /// Its sources are asked at every poll.
+    /// It is asked at every poll: it has sources, or it drives the run itself and may abort there.
     pub has_sources: bool,
     /// It can make summaries.
     pub compacts: bool,
@@ -173,7 +174,8 @@ pub struct Cursors {
     pub control: u64,
 }
 
-/// Where the model's context begins: the messages of a base record, then every transcript entry from `first` on.
+/// Where the model's context begins: the messages of a base record, then every transcript entry from `first`
+/// on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextFrom {
     /// Sequence of this run's record that holds the base (a summary, or a context put in place by a hook).
@@ -466,7 +468,7 @@ impl CallStatus {
 
 impl RunState {
     /// The state of a run that was just submitted.
-    pub fn new(submission: &Submission, at: Millis, owner: Owner) -> Self {
+    pub fn new(submission: &Submission, at: Millis) -> Self {
         let limits = submission.limits;
         Self {
             core: Core {
@@ -474,7 +476,7 @@ impl RunState {
                 phase: Phase::Queued,
                 seq: 0,
                 clock: at,
-                owner,
+                owner: submission.owner,
                 wants: submission.wants,
                 limits,
                 deadline: Deadline {

@@ -86,6 +86,9 @@ pub struct RecordKind {
     pub ends_stream: bool,
 }
 
+/// Keys and their values, in key order.
+pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A precondition that the writer checks at the moment of linking, against everything accepted before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Require {
@@ -195,7 +198,7 @@ pub struct Loaded {
     /// The run's stream has ended.
     pub is_ended: bool,
     /// Every committed value whose key starts with `Store::run_prefix`, key order.
-    pub values: Vec<(Vec<u8>, Vec<u8>)>,
+    pub values: Pairs,
 }
 
 /// The answer to a commit, awaited or blocked on. Dropping it changes nothing about the commit.
@@ -259,12 +262,7 @@ pub trait Store: Send + Sync {
 
     /// Committed values (ordered commits included) with `prefix`, keys after `after` if given, at most `limit`, in
     /// key order.
-    fn scan(
-        &self,
-        prefix: &[u8],
-        after: Option<&[u8]>,
-        limit: usize,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error>;
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Pairs, Error>;
 }
 
 /// Why the store did not do as asked. Nothing acknowledged is ever lost by any of them.

@@ -1,7 +1,7 @@
 //! Reads records of a stream by the segments' indexes, without scanning.
 //!
-//! Shared between the writer, which extends it, and readers. Owns what readers may see: of the open segment only what
-//! is durable. Must never wait for the disk while it holds what the writer needs.
+//! Shared between the writer, which extends it, and readers. Owns what readers may see: of the open segment
+//! only what is durable. Must never wait for the disk while it holds what the writer needs.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};

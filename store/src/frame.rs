@@ -8,14 +8,15 @@
 //! content of a frame  = 'F' · header · flags u8 · payload_len u32 · payload · puts
 //! header  = version u8 · logic_version u16 · stream · seq u64 · epoch u64 · at i64 · kind
 //!           · prev_hash · payload_hash · puts_hash · state_hash                (174 bytes)
-//! payload = salt (16 bytes) · bytes                  absent when redacted
+//! payload = salt (16 bytes) · bytes                  redacted: as many zeros, so offsets and chains stand
 //! put     = key_len u16 · value_len u32 (all ones: delete) · key · value
 //! point   = segment u64 · offset u64 · position u64 · group u64 · hash · epoch u64
 //! ```
 //!
-//! The fourth kind, the footer, is an index and lives in `index`. All numbers are little endian. The version is the
-//! second byte of every content. Must never touch the disk.
+//! The fourth kind, the footer, is an index and lives in `index`. All numbers are little endian. The version
+//! is the second byte of every content. Must never touch the disk.
 
+use crate::bytes::{Cursor, is_zero};
 use crate::{Epoch, Hash, Head, Put, Record, RecordKind, RunKey, Seq, Stream};
 
 /// Version of everything in a segment.
@@ -28,7 +29,8 @@ pub(crate) const HEADER: usize = 174;
 pub(crate) const FRAME_FIXED: usize = ENVELOPE + 1 + HEADER + 1 + 4;
 /// Bytes of the salt before a payload.
 pub(crate) const SALT: usize = 16;
-/// No block is larger: a frame at its limit, or the footer of the largest segment full of the smallest frames.
+/// No block is larger: a frame at its limit, or the footer of the largest segment full of the smallest
+/// frames.
 pub(crate) const BLOCK_MAX: usize = crate::limits::FRAME_BYTES_MAX + ENVELOPE;
 /// Bytes of a group's header block.
 pub(crate) const GROUP_BLOCK: usize = ENVELOPE + 88;
@@ -193,7 +195,8 @@ pub(crate) fn close(buffer: &mut [u8], at: usize, end: usize, segment: u64, offs
     crc.copy_from_slice(&checksum(segment, offset, content).to_le_bytes());
 }
 
-/// The content of the block at `offset`, whole and of a format that we read. `bytes` is the segment from its start.
+/// The content of the block at `offset`, whole and of a format that we read. `bytes` is the segment from its
+/// start.
 pub(crate) fn block(bytes: &[u8], segment: u64, offset: usize) -> Result<&[u8], Bad> {
     block_alone(bytes.get(offset..).unwrap_or_default(), segment, offset as u64)
 }
@@ -219,10 +222,6 @@ pub(crate) fn block_alone(bytes: &[u8], segment: u64, offset: u64) -> Result<&[u
         version if version > FORMAT => Err(Bad::Newer(version)),
         _ => Err(Bad::Broken("its version cannot be")),
     }
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| *byte == 0)
 }
 
 fn checksum(segment: u64, offset: u64, content: &[u8]) -> u32 {
@@ -341,8 +340,8 @@ impl GroupHash {
     }
 }
 
-/// Appends a frame without closing it: its envelope is filled when the place in the segment is known. Returns the
-/// record's hash.
+/// Appends a frame without closing it: its envelope is filled when the place in the segment is known. Returns
+/// the record's hash.
 pub(crate) fn put_frame(
     buffer: &mut Vec<u8>,
     header: &Header,
@@ -480,64 +479,4 @@ pub(crate) fn decode_puts(bytes: &[u8]) -> Option<Vec<Put>> {
         puts.push(Put { key, value });
     }
     Some(puts)
-}
-
-/// Reads fixed-width fields from the front of bytes.
-pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
-
-impl<'a> Cursor<'a> {
-    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
-    }
-
-    pub(crate) fn expect(&mut self, bytes: &[u8]) -> Option<()> {
-        (self.take(bytes.len())? == bytes).then_some(())
-    }
-
-    pub(crate) fn u8(&mut self) -> Option<u8> {
-        self.array().map(u8::from_le_bytes)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    pub(crate) fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    pub(crate) fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    pub(crate) fn hash(&mut self) -> Option<Hash> {
-        self.array().map(Hash)
-    }
-
-    pub(crate) fn stream(&mut self) -> Option<Stream> {
-        let (tag, key) = (self.u8()?, self.array()?);
-        match tag {
-            0 if is_zero(&key[1..]) => Some(Stream::Own(key[0])),
-            1 => Some(Stream::Run(RunKey(key))),
-            2 => Some(Stream::Inbox(RunKey(key))),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn point(&mut self) -> Option<Point> {
-        Some(Point {
-            segment: self.u64()?,
-            offset: self.u64()?,
-            position: self.u64()?,
-            group: self.u64()?,
-            hash: self.hash()?,
-            epoch: self.u64()?,
-        })
-    }
 }

@@ -1,5 +1,5 @@
-//! The only door to the disk for the journal: eight operations, so that a test can count them, cut the power before
-//! or after each, and make any of them fail.
+//! The only door to the disk for the journal: eight operations, so that a test can count them, cut the power
+//! before or after each, and make any of them fail.
 //!
 //! Must never hold policy: no retries, no formats, no paths of its own.
 
@@ -42,7 +42,8 @@ pub enum Depth {
     All,
 }
 
-/// The operations that the journal needs. None may be retried inside: the journal decides what a failure means.
+/// The operations that the journal needs. None may be retried inside: the journal decides what a failure
+/// means.
 pub trait Fs: Send + Sync {
     /// Opens `path`.
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Handle>;
@@ -168,10 +169,13 @@ pub(crate) fn sync_dir(disk: &dyn Fs, dir: &Path) -> io::Result<()> {
 
 /// The typed error for a failed `operation` on `path`.
 pub(crate) fn error(operation: &'static str, path: &Path, error: &io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { path: store_dir(path) },
-        io::ErrorKind::ReadOnlyFilesystem => Error::ReadOnly { path: store_dir(path) },
-        _ => Error::Io { operation, path: path.to_owned(), message: error.to_string() },
+    let kind = error.kind();
+    if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        Error::NoSpace { path: store_dir(path) }
+    } else if kind == io::ErrorKind::ReadOnlyFilesystem {
+        Error::ReadOnly { path: store_dir(path) }
+    } else {
+        Error::Io { operation, path: path.to_owned(), message: error.to_string() }
     }
 }
 

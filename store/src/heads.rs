@@ -1,9 +1,10 @@
 //! What the store itself keeps in the state: per stream its newest record and the segments that hold it.
 //!
-//! It is derived from each record alone, by `StreamHead::after`, so that it is rebuilt from the journal equal key by
-//! key. Must never be part of a frame's puts: it holds the record's hash.
+//! It is derived from each record alone, by `StreamHead::after`, so that it is rebuilt from the journal equal
+//! key by key. Must never be part of a frame's puts: it holds the record's hash.
 
-use crate::frame::{Cursor, Header, stream_bytes};
+use crate::bytes::Cursor;
+use crate::frame::{Header, stream_bytes};
 use crate::{Hash, Head, Put, Stream};
 
 /// First byte of the keys that hold a stream's head.

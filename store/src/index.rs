@@ -1,5 +1,5 @@
-//! Where the records of each stream lie in one segment: grown in memory while the segment is open, written as its
-//! footer when it is sealed.
+//! Where the records of each stream lie in one segment: grown in memory while the segment is open, written as
+//! its footer when it is sealed.
 //!
 //! ```text
 //! content of a footer = 'I' · version · end: point · streams u32 · places u32
@@ -8,12 +8,13 @@
 //! place               = offset of the frame's block; the top bit says that the record carries messages
 //! ```
 //!
-//! A stream's records have consecutive sequence numbers, so the first one and the places locate them all. The offset
-//! and the magic are the last bytes of a sealed file: they find the footer. Must never touch the disk.
+//! A stream's records have consecutive sequence numbers, so the first one and the places locate them all. The
+//! offset and the magic are the last bytes of a sealed file: they find the footer. Must never touch the disk.
 
 use std::collections::HashMap;
 
-use crate::frame::{self, Cursor, FORMAT, Point, Tag};
+use crate::bytes::Cursor;
+use crate::frame::{self, FORMAT, Point, Tag};
 use crate::{Seq, Stream};
 
 /// Bytes at the end of a sealed file that find the footer: its offset and the magic.

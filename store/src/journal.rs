@@ -1,33 +1,35 @@
 //! The default store: the journal on disk, with sled's state beside it.
 //!
-//! Owns how a directory is opened and closed. A commit is hashed and encoded in its caller's thread, then queued for
-//! the one writer; reads never wait for the writer, except `load`, which waits for what was queued before it.
+//! Owns how a directory is opened and closed. A commit is hashed and encoded in its caller's thread, then
+//! queued for the one writer; reads never wait for the writer, except `load`, which waits for what was queued
+//! before it.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use std::{fmt, fs as std_fs, io};
+use std::{fmt, io};
 
 use tokio::sync::oneshot;
 
 use crate::catalog::{Catalog, Wanted};
-use crate::frame::SALT;
+use crate::frame::Point;
 use crate::fs::{Fs, Mode, RealFs, error, sync_dir};
 use crate::heads::{self, StreamHead};
 use crate::keys::run_prefix;
 use crate::limits::WRITER_QUEUE_MAX;
 use crate::link::Submitted;
 use crate::lock::Lock;
+use crate::random::{RANDOM, Salts, boot_id};
 use crate::recover::{repair, survey};
 use crate::replay::replay;
 use crate::state::{Found, State, StateHealth, StateOptions};
 use crate::tail::{Counters, Tail};
 use crate::writer::{Message, Writer};
 use crate::{
-    Commit, Cut, Durability, Epoch, Error, Loaded, Receipt, Record, RunKey, Seq, Store, Stream, Ticket,
+    Commit, Cut, Durability, Epoch, Error, Loaded, Pairs, Receipt, Record, RunKey, Seq, Store, Stream, Ticket,
 };
 
 /// Name of the journal's directory in DIR.
@@ -42,7 +44,8 @@ pub const CLOSED: u8 = 2;
 pub struct Options {
     /// The journal's disk.
     pub disk: Arc<dyn Fs>,
-    /// How long ordered commits may stay without a barrier when nobody asks for one; none: until somebody does.
+    /// How long ordered commits may stay without a barrier when nobody asks for one; none: until somebody
+    /// does.
     pub linger: Option<Duration>,
     /// How long to try for a directory that another process holds.
     pub lock_wait: Duration,
@@ -50,7 +53,8 @@ pub struct Options {
     pub opened_at_ms: i64,
     /// This boot of the machine: sled's files are trusted after a kill only if they are of the same one.
     pub boot_id: [u8; 16],
-    /// Make the next segment in the writer's thread: slower, but the order of disk operations is then always the same.
+    /// Make the next segment in the writer's thread: slower, but the order of disk operations is then always
+    /// the same.
     pub inline_preparation: bool,
     /// The state's limits.
     pub state: StateOptions,
@@ -126,8 +130,8 @@ impl fmt::Debug for JournalStore {
 }
 
 impl JournalStore {
-    /// Opens or makes the store in `dir`. Once it returns, everything it will ever answer from the journal is durable,
-    /// an epoch newer than every earlier one is durable too, and the state is equal to the journal.
+    /// Opens or makes the store in `dir`. Once it returns, everything it will ever answer from the journal is
+    /// durable, an epoch newer than every earlier one is durable too, and the state is equal to the journal.
     pub fn open(dir: &Path, options: Options) -> Result<Self, Error> {
         let lock = Lock::take(dir, options.lock_wait)?;
         let journal = dir.join(JOURNAL_DIR);
@@ -137,6 +141,9 @@ impl JournalStore {
             .map_err(|failure| error("make", &journal, &failure))?;
         let survey = survey(&*disk, &journal)?;
         repair(&*disk, &journal, &survey)?;
+        if survey.tail == Point::START {
+            sync_ancestors(&*disk, dir)?;
+        }
         let frames = survey.tail.position;
         let (state, found) = State::open(dir, options.boot_id, options.state)?;
         let (applied, rebuilt) = match found {
@@ -200,8 +207,8 @@ impl JournalStore {
         })
     }
 
-    /// Closes cleanly: what was accepted before is durable, the journal is sealed and sled's files may be used as
-    /// found. Everything asked afterwards is `Closed`. A second close does nothing.
+    /// Closes cleanly: what was accepted before is durable, the journal is sealed and sled's files may be
+    /// used as found. Everything asked afterwards is `Closed`. A second close does nothing.
     pub fn close(&self) -> Result<(), Error> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Held { writer, lock }) = held else { return Ok(()) };
@@ -279,7 +286,8 @@ impl Store for JournalStore {
             loop {
                 let values = state.scan(&run_prefix(run), None, usize::MAX)?;
                 let after = heads()?;
-                // Each commit of the run moves a head: with both where they were, the values are of this moment.
+                // Each commit of the run moves a head: with both where they were, the values are of this
+                // moment.
                 if before == after {
                     let (own, inbox) = after;
                     return Ok(Loaded {
@@ -306,12 +314,7 @@ impl Store for JournalStore {
         self.read(&Wanted { stream, from, limit, only_messages: true })
     }
 
-    fn scan(
-        &self,
-        prefix: &[u8],
-        after: Option<&[u8]>,
-        limit: usize,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Pairs, Error> {
         let after = if prefix.is_empty() {
             Some(after.map_or(heads::LAST, |after| after.max(heads::LAST)))
         } else {
@@ -321,6 +324,20 @@ impl Store for JournalStore {
     }
 }
 
+/// Syncs the directories above a new store: its own name must survive power loss as well.
+fn sync_ancestors(disk: &dyn Fs, dir: &Path) -> Result<(), Error> {
+    let dir = std::path::absolute(dir).map_err(|failure| error("find", dir, &failure))?;
+    for ancestor in dir.ancestors().skip(1) {
+        match sync_dir(disk, ancestor) {
+            Ok(()) => {}
+            // Not ours to read, so not ours to have made.
+            Err(failure) if failure.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(failure) => return Err(error("sync", ancestor, &failure)),
+        }
+    }
+    Ok(())
+}
+
 fn stream_head(state: &State, stream: Stream) -> Result<Option<StreamHead>, Error> {
     Ok(state.get(&heads::key(stream))?.and_then(|value| StreamHead::decode(&value)))
 }
@@ -328,41 +345,4 @@ fn stream_head(state: &State, stream: Stream) -> Result<Option<StreamHead>, Erro
 fn refuse(answer: oneshot::Sender<Result<Receipt, Error>>, error: Error) {
     // A dropped ticket wants no answer.
     let _ = answer.send(Err(error));
-}
-
-/// Where the system's random bytes are read.
-const RANDOM: &str = "/dev/urandom";
-
-/// Salts that cannot be guessed: a keyed hash of a counter, with a new key for each open.
-pub(crate) struct Salts {
-    key: [u8; 32],
-    count: AtomicU64,
-}
-
-impl Salts {
-    fn new() -> io::Result<Self> {
-        let mut key = [0; 32];
-        io::Read::read_exact(&mut std_fs::File::open(RANDOM)?, &mut key)?;
-        Ok(Self { key, count: AtomicU64::new(0) })
-    }
-
-    pub(crate) fn next(&self) -> [u8; SALT] {
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
-        let hash = blake3::keyed_hash(&self.key, &count.to_le_bytes());
-        let mut salt = [0; SALT];
-        salt.copy_from_slice(&hash.as_bytes()[..SALT]);
-        salt
-    }
-}
-
-/// The kernel's name for this boot. Where there is none, zeros, which the state never trusts.
-pub fn boot_id() -> [u8; 16] {
-    let text = std_fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    let mut id = [0; 16];
-    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
-        let pair = str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
-        *byte = pair.unwrap_or(0);
-    }
-    id
 }

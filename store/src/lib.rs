@@ -1,11 +1,13 @@
 //! The store: an append-only journal that is the truth, and the committed state (in sled) that it implies.
 //!
-//! Owns framing, chaining, durability, fencing and the committed key/value state. It must never know what a run
-//! means: it compares heads, checks preconditions and writes bytes. No agent semantics, no clock, no runtime.
+//! Owns framing, chaining, durability, fencing and the committed key/value state. It must never know what a
+//! run means: it compares heads, checks preconditions and writes bytes. No agent semantics, no clock, no
+//! runtime.
 //!
 //! A commit is one frame, whatever it touches, and carries the exact puts that it causes.
 
 mod api;
+mod bytes;
 mod catalog;
 pub mod conformance;
 pub mod faulty;
@@ -19,6 +21,7 @@ pub mod limits;
 mod link;
 mod lock;
 mod memory;
+mod random;
 mod reader;
 mod recover;
 mod replay;
@@ -32,13 +35,14 @@ mod verify;
 mod writer;
 
 pub use api::{
-    Commit, Durability, Epoch, Error, Hash, Head, Loaded, Put, Receipt, Record, RecordKind, Require, RunKey,
-    Seq, Store, Stream, Ticket,
+    Commit, Durability, Epoch, Error, Hash, Head, Loaded, Pairs, Put, Receipt, Record, RecordKind, Require,
+    RunKey, Seq, Store, Stream, Ticket,
 };
 pub use frame::Point;
-pub use journal::{CLOSED, JournalStore, OPENED, Opening, Options, Stats, boot_id};
+pub use journal::{CLOSED, JournalStore, OPENED, Opening, Options, Stats};
 pub use keys::run_prefix;
 pub use memory::MemoryStore;
+pub use random::boot_id;
 pub use reader::JournalReader;
 pub use recover::Cut;
 pub use state::{SledHook, SledStep, StateHealth, StateOptions};

@@ -1,7 +1,8 @@
 //! Decides whether a commit is accepted, and chains it to its stream.
 //!
-//! Owns the newest head of every live stream and the epoch. Everything it checks is in memory or in the state, which
-//! shows what was accepted before, so two commits can never both pass. Must never touch the journal's files.
+//! Owns the newest head of every live stream and the epoch. Everything it checks is in memory or in the
+//! state, which shows what was accepted before, so two commits can never both pass. Must never touch the
+//! journal's files.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,8 +19,6 @@ use crate::{Commit, Durability, Error, Hash, Head, Put, Receipt, Require, RunKey
 
 /// Bytes that an encoded put takes beside its key and value.
 const PUT_FIXED: usize = 6;
-/// Puts that the writer adds to most commits: the stream's head.
-const OWN_PUTS: usize = 1;
 
 /// A commit on its way to the writer, with all that its own thread could prepare.
 #[derive(Debug)]
@@ -41,7 +40,7 @@ pub(crate) struct Submitted {
 impl Submitted {
     /// Hashes and encodes; fails if a part is too large.
     pub(crate) fn new(
-        mut commit: Commit,
+        commit: Commit,
         consumed: Option<u64>,
         salt: [u8; SALT],
         answer: oneshot::Sender<Result<Receipt, Error>>,
@@ -53,7 +52,6 @@ impl Submitted {
             commit.puts.iter().map(|put| PUT_FIXED + put.key.len() + put.value.as_ref().map_or(0, Vec::len));
         let mut puts = Vec::with_capacity(sizes.sum());
         commit.puts.iter().for_each(|put| frame::put_put(&mut puts, put));
-        commit.puts.reserve_exact(OWN_PUTS);
         let payload_hash = payload_hash(&salt, &commit.payload);
         let puts_hash = frame::hash(&puts);
         let given = commit.puts.len();
@@ -154,10 +152,8 @@ impl Linker {
         self.heads.insert(stream, Some(after));
         self.void.remove(&stream);
 
-        let mut puts = std::mem::take(&mut submitted.commit.puts);
-        puts.extend(sums);
-        puts.push(after.to_put(stream));
-        let puts: Arc<[Put]> = puts.into();
+        let own = std::mem::take(&mut submitted.commit.puts);
+        let puts: Arc<[Put]> = own.into_iter().chain(sums).chain([after.to_put(stream)]).collect();
         submitted.staged = Some(Arc::clone(&puts));
         let position = target.position;
         target.state.stage(position, puts);
@@ -195,8 +191,8 @@ impl Linker {
         Ok(sums)
     }
 
-    /// An item that is sent again with its idempotency key is a duplicate, whatever has become of the run since:
-    /// this is asked after the requirements.
+    /// An item that is sent again with its idempotency key is a duplicate, whatever has become of the run
+    /// since: this is asked after the requirements.
     fn check_inbox(
         &mut self,
         run: RunKey,

@@ -51,11 +51,13 @@ pub(crate) struct Lock {
 impl Lock {
     /// Makes `dir` if it is missing and takes its lock, trying for up to `wait`.
     pub(crate) fn take(dir: &Path, wait: Duration) -> Result<Self, Error> {
-        let failed = |operation, error: &io::Error| match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+        let failed = |operation, error: &io::Error| {
+            let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+            if is_denied {
                 Error::ReadOnly { path: dir.to_owned() }
+            } else {
+                crate::fs::error(operation, dir, error)
             }
-            _ => crate::fs::error(operation, dir, error),
         };
         fs::create_dir_all(dir).map_err(|error| failed("make", &error))?;
         check_local(dir)?;
@@ -120,12 +122,9 @@ pub(crate) fn check_local(dir: &Path) -> Result<(), Error> {
 fn fuse_kind(dir: &Path) -> String {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-    table
-        .lines()
-        .filter_map(mount)
-        .filter(|(point, _)| dir.starts_with(point))
-        .last()
-        .map_or_else(|| "fuse".to_owned(), |(_, kind)| kind.to_owned())
+    // The last mount over a point is the one that is seen.
+    let found = table.lines().filter_map(mount).rfind(|(point, _)| dir.starts_with(point));
+    found.map_or_else(|| "fuse".to_owned(), |(_, kind)| kind.to_owned())
 }
 
 /// Mount point and type of one line of mountinfo (proc(5): the type follows a lone hyphen).

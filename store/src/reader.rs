@@ -1,6 +1,7 @@
 //! Reads a journal without a store: no sled, no lock, no write, also beside a running engine.
 //!
-//! Owns a view of what was there when it was opened. What a writer had not finished at that moment is not part of it.
+//! Owns a view of what was there when it was opened. What a writer had not finished at that moment is not
+//! part of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

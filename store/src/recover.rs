@@ -1,12 +1,12 @@
 //! What an open finds in the journal, and what it does about it.
 //!
-//! `survey` only reads: it tells a torn tail (bytes that no barrier ever covered) from damage (bytes that one did).
-//! `repair` makes the accepted part durable before anything is answered, and seals what the last writer left open.
-//! Nothing is ever appended to a segment that this process did not make.
+//! `survey` only reads: it tells a torn tail (bytes that no barrier ever covered) from damage (bytes that one
+//! did). `repair` makes the accepted part durable before anything is answered, and seals what the last writer
+//! left open. Nothing is ever appended to a segment that this process did not make.
 //!
-//! A bad place is damage if a whole group behind it, in the same segment or a later one, names a durable offset past
-//! it, or if a later segment continues from past it. Otherwise everything from there on is cut, whole frames too: no
-//! barrier covered them, so nobody was told that they exist.
+//! A bad place is damage if a whole group behind it, in the same segment or a later one, names a durable
+//! offset past it, or if a later segment continues from past it. Otherwise everything from there on is cut,
+//! whole frames too: no barrier covered them, so nobody was told that they exist.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -56,8 +56,9 @@ pub struct Cut {
 
 /// Reads what is there, without writing.
 ///
-/// A writer may append while this reads: it may see a later group and not yet the one before, which looks like damage.
-/// Damage stays where it is, a moving tail does not, so only what is found in the same place twice is reported.
+/// A writer may append while this reads: it may see a later group and not yet the one before, which looks
+/// like damage. Damage stays where it is, a moving tail does not, so only what is found in the same place
+/// twice is reported.
 pub(crate) fn survey(disk: &dyn Fs, dir: &Path) -> Result<Survey, Error> {
     let mut before = None;
     loop {
@@ -119,12 +120,15 @@ pub(crate) fn repair(disk: &dyn Fs, dir: &Path, survey: &Survey) -> Result<(), E
     sync_dir(disk, dir).map_err(|failure| error("sync", dir, &failure))
 }
 
-/// All bytes of a segment.
+/// All bytes of a segment that was listed. Empty if it is gone: a writer removes only segments that hold
+/// nothing.
 pub(crate) fn read_segment(disk: &dyn Fs, dir: &Path, number: u64, len: u64) -> Result<Vec<u8>, Error> {
     let path = segment::path(dir, number);
-    disk.open(&path, Mode::Read)
-        .and_then(|file| read_up_to(disk, &file, 0, len as usize))
-        .map_err(|failure| error("read", &path, &failure))
+    match disk.open(&path, Mode::Read).and_then(|file| read_up_to(disk, &file, 0, len as usize)) {
+        Ok(bytes) => Ok(bytes),
+        Err(failure) if failure.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(failure) => Err(error("read", &path, &failure)),
+    }
 }
 
 /// The place of a segment's first group.

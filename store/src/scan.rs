@@ -1,7 +1,7 @@
 //! Walks the groups of one segment, checking framing, checksums and the group chain.
 //!
-//! Owns what "the next group" means, for recovery, catching up, indexing and verification alike. Must never write,
-//! and never judge whether a bad place is damage or a torn tail: that depends on what lies behind it.
+//! Owns what "the next group" means, for recovery, catching up, indexing and verification alike. Must never
+//! write, and never judge whether a bad place is damage or a torn tail: that depends on what lies behind it.
 
 use crate::frame::{self, Bad, Frame, GROUP_BLOCK, GroupHash, GroupHead, Point, Tag};
 use crate::index::{Growing, Place};
@@ -138,8 +138,8 @@ pub(crate) fn walk(bytes: &[u8], at: &Point) -> (Growing, Point, Stop) {
     }
 }
 
-/// A later group says that `place` (segment and offset) was durable, though it is bad: then it is damage. Returns the
-/// offset of that group.
+/// A later group says that `place` (segment and offset) was durable, though it is bad: then it is damage.
+/// Returns the offset of that group.
 pub(crate) fn durable_past(bytes: &[u8], segment: u64, from: usize, place: (u64, u64)) -> Option<usize> {
     let mut from = from;
     while let Some((offset, head)) = frame::next_group(bytes, segment, from) {

@@ -1,13 +1,14 @@
 //! Segment files: their names, how one is made, sealed and opened.
 //!
-//! A segment is made beside (temporary name, zeros, sync, rename, sync of the directory), so a name ending in `.seg`
-//! is a file with all its space. Owns no position: callers say where a segment ends.
+//! A segment is made beside (temporary name, zeros, sync, rename, sync of the directory), so a name ending in
+//! `.seg` is a file with all its space. Owns no position: callers say where a segment ends.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use crate::bytes::Cursor;
 use crate::frame::{self, Bad, HEAD_BLOCK, Point, SegmentHead};
 use crate::fs::{Depth, Fs, Handle, Mode, read_up_to, sync_dir, write_all_at};
 use crate::index::{self, Index, TRAILER};
@@ -23,7 +24,9 @@ pub(crate) fn path(dir: &Path, number: u64) -> PathBuf {
 
 /// The number in a segment's file name.
 pub(crate) fn number(name: &str) -> Option<u64> {
-    name.strip_suffix(".seg")?.parse().ok()
+    let number = name.strip_suffix(".seg")?.parse().ok()?;
+    // Only the name that `path` gives.
+    (name == format!("{number:08}.seg")).then_some(number)
 }
 
 /// The name is one under which a segment is being made, or was when its maker died.
@@ -31,7 +34,8 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
     name.strip_suffix(".tmp").is_some_and(|stem| stem.parse::<u64>().is_ok())
 }
 
-/// Makes segment `number` with `size` bytes of zeros. Once it returns, the name and the space survive power loss.
+/// Makes segment `number` with `size` bytes of zeros. Once it returns, the name and the space survive power
+/// loss.
 pub(crate) fn make(disk: &dyn Fs, dir: &Path, number: u64, size: u64) -> io::Result<Handle> {
     let beside = dir.join(format!("{number:08}.tmp"));
     let file = disk.open(&beside, Mode::Create)?;
@@ -87,7 +91,7 @@ pub(crate) fn read_block(
     offset: u64,
 ) -> io::Result<Result<Vec<u8>, Bad>> {
     let mut bytes = read_up_to(disk, file, offset, READ_BYTES)?;
-    let len = frame::Cursor(&bytes).u32().map_or(0, |len| len as usize + frame::ENVELOPE);
+    let len = Cursor(&bytes).u32().map_or(0, |len| len as usize + frame::ENVELOPE);
     if len > bytes.len() {
         bytes = read_up_to(disk, file, offset, len.min(frame::BLOCK_MAX))?;
     }
@@ -145,8 +149,8 @@ impl Preparer {
         }
     }
 
-    /// Space for a further segment is there, as far as known: it is ready, or being made after none has failed.
-    /// After a failure this tries again, so it turns true by itself when space is back.
+    /// Space for a further segment is there, as far as known: it is ready, or being made after none has
+    /// failed. After a failure this tries again, so it turns true by itself when space is back.
     pub(crate) fn has_spare(&mut self, number: u64, size: u64) -> bool {
         if matches!(&self.next, Next::Making(thread) if thread.is_finished()) {
             let made = self.finish();

@@ -1,8 +1,9 @@
 //! The end of the journal: where the next group goes, what is written, and what is durable.
 //!
-//! Owns the open segment. Only it writes to the journal while the store is open. It judges no commit: what it is
-//! given is linked already. After any failed write or sync the segment is given up at its last acknowledged offset,
-//! because its pages may say one thing and the disk another; the next segment's head says where the old one ends.
+//! Owns the open segment. Only it writes to the journal while the store is open. It judges no commit: what it
+//! is given is linked already. After any failed write or sync the segment is given up at its last
+//! acknowledged offset, because its pages may say one thing and the disk another; the next segment's head
+//! says where the old one ends.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use crate::limits::{SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX};
 use crate::segment::{self, Preparer};
 use crate::{Error, Hash};
 
-/// Room before a draft's first frame: every group has a head of its own, the first of a segment that one's too.
+/// Room before a draft's first frame: every group has a head of its own, the first of a segment that one's
+/// too.
 const FRONT: usize = HEAD_BLOCK + GROUP_BLOCK;
 
 /// What was written since the store was opened.
@@ -211,15 +213,19 @@ impl Tail {
         Ok(())
     }
 
-    /// Takes back everything that is not durable, and never touches the segment again. Answers whether one was open.
+    /// Takes back everything that is not durable, and never touches the segment again. Answers whether one
+    /// was open.
     pub(crate) fn give_up(&mut self) -> bool {
         let Some(open) = self.open.take() else { return false };
         let is_used = self.acked.segment == open.number;
         if self.written.segment == open.number {
             self.catalog.give_up(if is_used { self.acked.offset } else { 0 });
         }
-        if !is_used {
-            // It holds nothing that counts. Should it stay or come back, the next segment does not continue from it.
+        // So that a kill finds nothing of what was refused, and the space is free. Should either fail or be
+        // undone by a power cut, the next segment still does not continue from there.
+        if is_used {
+            let _ = self.disk.set_len(&open.file, self.acked.offset);
+        } else {
             self.next_size = open.size;
             let _ = self.disk.remove(&open.file.path);
         }

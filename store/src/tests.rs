@@ -15,6 +15,11 @@ use crate::conformance::{commit, run_key};
 use crate::fs::Fs;
 use crate::{Durability, Epoch, Error, JournalStore, Options, Put, Receipt, RecordKind, Seq, Store, Stream};
 
+/// A directory in memory where there is one: these tests lose and keep what they mean to by themselves.
+fn temp_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// Options under which every run does the same disk operations in the same order.
 fn options(disk: Arc<dyn Fs>) -> Options {
     Options { disk, linger: None, inline_preparation: true, ..Options::default() }

@@ -1,7 +1,7 @@
 //! Checks every byte of a journal, offline or beside a running engine.
 //!
-//! Owns what counts as a finding. It goes on after each one, so that a report names all bad places. It must never
-//! write, and never trust an index: footers are compared with what the groups themselves say.
+//! Owns what counts as a finding. It goes on after each one, so that a report names all bad places. It must
+//! never write, and never trust an index: footers are compared with what the groups themselves say.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,8 @@ pub struct Report {
     pub redacted: u64,
     /// Every bad place, in the order of the journal.
     pub findings: Vec<Finding>,
-    /// What stands behind the end, if not zeros: torn by a crash, being written at this moment, or changed since.
+    /// What stands behind the end, if not zeros: torn by a crash, being written at this moment, or changed
+    /// since.
     pub tail: Option<Cut>,
     /// Where the journal ends: its hash covers everything before.
     pub end: Point,
@@ -50,8 +51,8 @@ pub struct Finding {
     pub reason: String,
 }
 
-/// Checks the journal in `DIR/journal`: framing, checksums, the chain of groups, the chain of each stream, the hashes of
-/// payloads and puts, footers. Fails only where nothing can be read.
+/// Checks the journal in `DIR/journal`: framing, checksums, the chain of groups, the chain of each stream,
+/// the hashes of payloads and puts, footers. Fails only where nothing can be read.
 pub fn verify(dir: &Path) -> Result<Report, Error> {
     verify_on(&RealFs, dir)
 }
@@ -132,7 +133,8 @@ impl<'a> Verifier<'a> {
         Self { dir, report, chains: HashMap::new(), is_lost: false }
     }
 
-    /// `next` is the head of the next segment that holds something; this one must end where that one continues.
+    /// `next` is the head of the next segment that holds something; this one must end where that one
+    /// continues.
     fn segment(
         &mut self,
         number: u64,

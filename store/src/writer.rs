@@ -1,10 +1,10 @@
-//! The one thread that writes the journal: it takes what waits, links it, writes it as one group with at most one
-//! barrier, and answers.
+//! The one thread that writes the journal: it takes what waits, links it, writes it as one group with at most
+//! one barrier, and answers.
 //!
-//! Owns the order of commits. A group's steps, in the only order they may have: room, link, write, barrier, answer.
-//! If writing or the barrier fails, the segment is given up, everything since the last barrier is taken back, and the
-//! commits whose submitters still wait are linked again into the next segment, once. Ordered commits were answered
-//! before their barrier: they are void, and so is what builds on them.
+//! Owns the order of commits. A group's steps, in the only order they may have: room, link, write, barrier,
+//! answer. If writing or the barrier fails, the segment is given up, everything since the last barrier is
+//! taken back, and the commits whose submitters still wait are linked again into the next segment, once.
+//! Ordered commits were answered before their barrier: they are void, and so is what builds on them.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, PoisonError};
@@ -54,7 +54,7 @@ pub(crate) struct Writer {
 }
 
 /// A failed group: why, and the commits that still wait.
-type Failed = (Error, Vec<Box<Submitted>>);
+type Failed = (Error, Vec<Submitted>);
 
 impl Writer {
     pub(crate) fn new(
@@ -115,22 +115,22 @@ impl Writer {
                     drop(answer.send(closed));
                     return;
                 }
-                Next::Message(Message::Commit(submitted)) => batch.push(submitted),
+                Next::Message(Message::Commit(submitted)) => batch.push(*submitted),
                 Next::Message(Message::Stop) | Next::Gone => return,
             }
         }
     }
 
     /// Takes the commits that wait, up to the size of a group, and what ended the taking.
-    fn collect(&self, receiver: &Receiver<Message>, batch: &mut Vec<Box<Submitted>>) -> Next {
-        let mut bytes: usize = batch.iter().map(|submitted| submitted.bytes()).sum();
+    fn collect(&self, receiver: &Receiver<Message>, batch: &mut Vec<Submitted>) -> Next {
+        let mut bytes: usize = batch.iter().map(Submitted::bytes).sum();
         if batch.is_empty() {
             match self.wait(receiver) {
                 Next::Message(Message::Commit(submitted)) => {
                     bytes += submitted.bytes();
-                    batch.push(submitted);
+                    batch.push(*submitted);
                 }
-                other => return other,
+                other @ (Next::Nothing | Next::Message(_) | Next::Sync | Next::Gone) => return other,
             }
         }
         while batch.len() < GROUP_FRAMES_MAX {
@@ -141,7 +141,7 @@ impl Writer {
                 }
                 Ok(Message::Commit(submitted)) => {
                     bytes += submitted.bytes();
-                    batch.push(submitted);
+                    batch.push(*submitted);
                 }
                 Ok(other) => return Next::Message(other),
                 // A sender that is gone is met again by the next wait.
@@ -167,9 +167,8 @@ impl Writer {
     }
 
     /// Writes the commits as one group, and once more if its segment had to be given up.
-    fn commit(&mut self, submitted: Vec<Box<Submitted>>) {
+    fn commit(&mut self, submitted: Vec<Submitted>) {
         if let Err((error, waiting)) = self.write_group(submitted) {
-            tracing::warn!(%error, "a group could not be made durable");
             let Err((error, waiting)) =
                 self.take_back(error, waiting).and_then(|again| self.write_group(again))
             else {
@@ -187,11 +186,11 @@ impl Writer {
         }
     }
 
-    fn write_group(&mut self, submitted: Vec<Box<Submitted>>) -> Result<(), Failed> {
+    fn write_group(&mut self, submitted: Vec<Submitted>) -> Result<(), Failed> {
         let shared = Arc::clone(&self.shared);
         let guard = shared.state.read().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = guard.as_ref() else { return Err((Error::Closed, submitted)) };
-        let bytes = submitted.iter().map(|submitted| submitted.bytes()).sum();
+        let bytes = submitted.iter().map(Submitted::bytes).sum();
         let segment = match self.tail.make_room(bytes) {
             Ok(segment) => segment,
             Err(error) => {
@@ -225,12 +224,7 @@ impl Writer {
     }
 
     /// Links what is accepted and answers what is not.
-    fn link(
-        &mut self,
-        submitted: Vec<Box<Submitted>>,
-        state: &State,
-        segment: u64,
-    ) -> Vec<(Box<Submitted>, Receipt)> {
+    fn link(&mut self, submitted: Vec<Submitted>, state: &State, segment: u64) -> Vec<(Submitted, Receipt)> {
         let mut linked = Vec::with_capacity(submitted.len());
         let position = self.tail.written().position;
         let mut target = Target { state, draft: &mut self.draft, segment, position };
@@ -253,21 +247,20 @@ impl Writer {
         linked
     }
 
-    /// Gives the segment up and takes back what is not durable. Answers the commits to link again; fails if no
-    /// segment was open: another try would meet the same.
-    fn take_back(
-        &mut self,
-        error: Error,
-        mut waiting: Vec<Box<Submitted>>,
-    ) -> Result<Vec<Box<Submitted>>, Failed> {
+    /// Gives the segment up and takes back what is not durable. Answers the commits to link again; fails if
+    /// no segment was open: another try would meet the same.
+    fn take_back(&mut self, error: Error, mut waiting: Vec<Submitted>) -> Result<Vec<Submitted>, Failed> {
         let had_segment = self.tail.give_up();
+        if had_segment {
+            tracing::warn!(%error, void = self.unsynced.len(), "a segment was given up");
+        }
         self.draft.clear();
         if let Some(state) = self.shared.state.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
             state.void(self.tail.acked().position);
         }
         self.linker.take_back(self.unsynced.drain(..));
         self.unsynced_since = None;
-        waiting.iter_mut().for_each(|submitted| submitted.unlink());
+        waiting.iter_mut().for_each(Submitted::unlink);
         if had_segment { Ok(waiting) } else { Err((error, waiting)) }
     }
 
@@ -294,7 +287,6 @@ impl Writer {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "ordered commits are void");
                 // Nobody waits for them; the next commit of each run meets the error.
                 let _ = self.take_back(error, Vec::new());
             }
@@ -338,7 +330,7 @@ impl Writer {
         let (answer, mut answered) = oneshot::channel();
         let salt = self.shared.salts.next();
         let submitted = Submitted::new(commit, None, salt, answer).map_err(|(error, _)| error)?;
-        self.commit(vec![Box::new(submitted)]);
+        self.commit(vec![submitted]);
         // `commit` answers before it returns.
         answered.try_recv().unwrap_or(Err(Error::Closed))
     }
@@ -361,7 +353,7 @@ enum Next {
     Gone,
 }
 
-fn answer(linked: Vec<(Box<Submitted>, Receipt)>) {
+fn answer(linked: Vec<(Submitted, Receipt)>) {
     for (submitted, receipt) in linked {
         let sender: oneshot::Sender<_> = submitted.answer;
         // A dropped ticket wants no answer.

@@ -148,6 +148,7 @@ impl Machine {
     ) -> Result<Engine, String> {
         let script = Rehearsal::from_value(&scenario.script).map_err(|error| error.to_string())?;
         let mut builder = Engine::builder(dir)
+            .without_commands()
             .store(store)
             .store_options(store::Options { boot_id: [self.boot; 16], ..store::Options::default() })
             .clock(WallClock(Arc::clone(world)))

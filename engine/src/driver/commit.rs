@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use model::encode::{Change, Part};
-use model::{Effect, Fact, Input, LOGIC_VERSION, Label, Moved, Phase, RunState, ToolResult};
+use model::input::RecoveryClass;
+use model::{Effect, Fact, Input, LOGIC_VERSION, Moved, Phase, RunState, ToolResult};
 use model::{advance, needs_barrier};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream};
 
@@ -30,6 +31,8 @@ impl Driver {
             input.at = self.shared.clock.now();
             let step = match advance(self.state.clone(), &input) {
                 Ok(step) => step,
+                // What was asked for must have a meaning; what came by itself may be too late.
+                Err(rejected) if effect.is_some() => return Err(Error::Internal(rejected.to_string())),
                 Err(rejected) => {
                     tracing::debug!(run = %self.run, %rejected, "dropped");
                     return Ok(());
@@ -49,14 +52,23 @@ impl Driver {
                 }
                 Err(error @ (store::Error::NoSpace { .. } | store::Error::Io { .. })) => {
                     tracing::warn!(run = %self.run, %error, "the run waits for the disk");
-                    tokio::time::sleep(DISK_RETRY).await;
-                    input = moved.input;
+                    tokio::select! {
+                        // What was not committed is found again by whoever resumes the run.
+                        () = self.shared.stop.cancelled() => return Err(error.into()),
+                        () = tokio::time::sleep(DISK_RETRY) => input = moved.input,
+                    }
                 }
                 Err(store::Error::TooLarge { what, got, max }) => {
                     let words = format!("{what} is {got} bytes, at most {max} fit in the journal");
                     input = Input { fact: smaller(moved.input.fact, &words)?, ..moved.input };
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    if let store::Error::Fenced { .. } = error {
+                        // Another engine owns the store: nothing of this one may take effect any more.
+                        self.shared.stop.cancel();
+                    }
+                    return Err(error.into());
+                }
             }
         }
     }
@@ -124,6 +136,7 @@ impl Driver {
         is_durable: bool,
     ) -> Result<(), Error> {
         let seq = after.core.seq;
+        self.leave_over(&moved.input.fact, &after);
         self.effects = after.effects();
         self.state = after;
         let inbox = &self.inbox;
@@ -140,6 +153,7 @@ impl Driver {
         if is_durable {
             self.unsynced.clear();
             self.untold.retain(|(effect, _)| self.effects.contains(effect));
+            self.sweep_calls();
         } else if let Some(effect) = effect {
             self.unsynced.push((effect, moved.input.fact));
         }
@@ -148,6 +162,37 @@ impl Driver {
             self.emit(event).await;
         }
         Ok(())
+    }
+
+    /// Notes what calls leave that nobody needs once this transition is durable: each its own directory when it has its
+    /// result, and all of them when the run ends.
+    fn leave_over(&mut self, fact: &Fact, after: &RunState) {
+        let Some(dir) = &self.shared.dir else { return };
+        if let Phase::Done { .. } = after.core.phase {
+            let calls = keys::calls_dir(dir, self.run);
+            self.left_over.extend(calls.exists().then_some(calls));
+        } else if let (Fact::ToolReturned { call, .. }, Phase::ExecuteTools { turn, .. }) =
+            (fact, &self.state.core.phase)
+            && let Some(batch) = &self.state.batch
+            && let Some(model::state::Call { class: RecoveryClass::Probe | RecoveryClass::Adoptable, .. }) =
+                batch.calls.get(usize::from(*call))
+        {
+            self.left_over.push(keys::call_dir(dir, self.run, *turn, *call));
+        }
+    }
+
+    /// Removes the directories of calls whose results are durable.
+    fn sweep_calls(&mut self) {
+        if self.left_over.is_empty() {
+            return;
+        }
+        let left_over = std::mem::take(&mut self.left_over);
+        tokio::task::spawn_blocking(move || {
+            for dir in left_over {
+                // A tool that kept nothing has no directory. What a crash leaves here goes with the run's own.
+                let _ = std::fs::remove_dir_all(dir);
+            }
+        });
     }
 
     /// A failed barrier took back everything since the last one. What happened did happen: it is told again.
@@ -159,6 +204,8 @@ impl Driver {
         self.untold = std::mem::take(&mut self.unsynced);
         self.untold.extend(newest);
         self.untold.extend(untold);
+        // Their results are not durable after all.
+        self.left_over.clear();
         self.reload()
     }
 
@@ -177,18 +224,14 @@ impl Driver {
 
 /// The same fact without what does not fit into one record.
 fn smaller(fact: Fact, words: &str) -> Result<Fact, store::Error> {
-    match fact {
-        Fact::ModelAnswered { .. } => Ok(Fact::ModelFailed(model::input::Failure {
-            kind: model::input::FailureKind::Format,
-            message: Label::from(words),
-            retry_after_ms: None,
-            had_text: true,
-            usage: Default::default(),
-            partial: None,
-        })),
-        Fact::ToolReturned { call, recovered, result } if result != ToolResult::error(words) => {
-            Ok(Fact::ToolReturned { call, recovered, result: ToolResult::error(words) })
-        }
-        _ => Err(store::Error::TooLarge { what: "a transition", got: 0, max: 0 }),
+    if let Fact::ModelAnswered { .. } = fact {
+        let failure = super::perform::failure(model::input::FailureKind::Format, words);
+        return Ok(Fact::ModelFailed(model::input::Failure { had_text: true, ..failure }));
     }
+    if let Fact::ToolReturned { call, recovered, result } = fact
+        && result != ToolResult::error(words)
+    {
+        return Ok(Fact::ToolReturned { call, recovered, result: ToolResult::error(words) });
+    }
+    Err(store::Error::TooLarge { what: "a transition", got: 0, max: 0 })
 }

@@ -1,12 +1,13 @@
 //! Coercion: turns the values that models tend to write into those that a schema asks for.
 //!
-//! Owns the rules of conversion. It must never change a value that already has one of several declared types, and never
-//! refuse one: what cannot be converted stays as it is, for the validator to refuse.
+//! Owns the rules of conversion. It must never change a value that already has one of several declared types,
+//! and never refuse one: what cannot be converted stays as it is, for the validator to refuse.
 
 use serde_json::{Map, Number, Value};
 
-/// The most bytes of text that are read as JSON where an array or object is declared.
-pub(super) const JSON_BYTES_MAX: usize = 65_536;
+/// The most characters of text, counted in UTF-16 as the reference does, that are read as JSON where an array
+/// or object is declared.
+const JSON_CHARS_MAX: usize = 65_536;
 
 /// The largest integer that every double holds exactly together with its neighbours, 2^53 - 1.
 const SAFE_INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
@@ -37,6 +38,9 @@ fn coerced_at(schema: &Value, at: &str, value: Value, is_valid: IsValid<'_>) -> 
 
 /// The value as the first member takes it, a member for null first if it is null; as it is if none does.
 fn chosen(members: &[Value], at: &str, value: Value, is_valid: IsValid<'_>) -> Value {
+    if members.is_empty() {
+        return value;
+    }
     let is_first = |member: &Value| value.is_null() && takes_null(member);
     let numbered = || members.iter().enumerate();
     let ordered = numbered()
@@ -104,7 +108,8 @@ fn is_of(kind: &str, value: &Value) -> bool {
     }
 }
 
-/// A value of type `kind` that stands for `value`; none if there is no such value or it is of that type already.
+/// A value of type `kind` that stands for `value`; none if there is no such value or it is of that type
+/// already.
 fn convert(kind: &str, value: &Value) -> Option<Value> {
     match (kind, value) {
         ("number" | "integer", Value::Null) => Some(0.into()),
@@ -148,7 +153,8 @@ fn number(number: f64) -> Option<Value> {
     integer(number).or_else(|| Number::from_f64(number).map(Value::Number))
 }
 
-/// A number as the reference prints it: without a fraction of zero, with an exponent only if very large or small.
+/// A number as the reference prints it: without a fraction of zero, with an exponent only if very large or
+/// small.
 fn number_text(given: &Number) -> String {
     match given.as_f64().filter(|_| given.is_f64()) {
         None => given.to_string(),
@@ -160,10 +166,8 @@ fn number_text(given: &Number) -> String {
 }
 
 fn parsed(text: &str) -> Option<Value> {
-    if text.len() > JSON_BYTES_MAX {
-        return None;
-    }
-    serde_json::from_str(text).ok()
+    let is_short = text.encode_utf16().nth(JSON_CHARS_MAX).is_none();
+    is_short.then(|| serde_json::from_str(text).ok())?
 }
 
 fn declared(schema: &Map<String, Value>) -> Vec<&str> {
@@ -267,8 +271,11 @@ mod tests {
     #[test]
     fn text_is_read_as_json_up_to_a_bound() {
         let text = |length: usize| format!("[{}]", " ".repeat(length - 2));
-        assert_eq!(of_type("array".into(), json!(text(JSON_BYTES_MAX))), Some(json!([])));
-        assert_eq!(of_type("array".into(), json!(text(JSON_BYTES_MAX + 1))), None);
+        assert_eq!(of_type("array".into(), json!(text(JSON_CHARS_MAX))), Some(json!([])));
+        assert_eq!(of_type("array".into(), json!(text(JSON_CHARS_MAX + 1))), None);
+        let wide = |length: usize| format!("[\"{}\"]", "é".repeat(length - 4));
+        assert!(of_type("array".into(), json!(wide(JSON_CHARS_MAX))).is_some());
+        assert!(of_type("array".into(), json!(wide(JSON_CHARS_MAX + 1))).is_none());
         let deep = "[".repeat(30_000) + &"]".repeat(30_000);
         assert_eq!(of_type("array".into(), json!(deep)), None);
     }
@@ -294,7 +301,8 @@ mod tests {
             "additionalProperties": {"type": "boolean"},
         });
         let value = json!({
-            "a/b~": ["7", "true", 3], "pair": [1, "2", "3"], "both": 12, "json": "{\"n\": \"1\"}", "other": "true",
+            "a/b~": ["7", "true", 3], "pair": [1, "2", "3"], "both": 12,
+            "json": "{\"n\": \"1\"}", "other": "true",
         });
         let expected = json!({
             "a/b~": [7, true, 3], "pair": ["1", 2, 3], "both": "12", "json": {"n": 1}, "other": true,

@@ -32,30 +32,49 @@ pub(super) fn spliced(old: &str, within: Range<usize>, splices: &[Splice]) -> St
 
 /// The unified diff of `old` and what the splices make of it; empty if they change nothing.
 pub(super) fn diff(path: &str, old: &str, splices: &[Splice]) -> String {
-    let lines: Vec<&str> = old.split_inclusive('\n').collect();
-    let mut starts = vec![0];
-    starts.extend(lines.iter().scan(0, |at, line| {
-        *at += line.len();
-        Some(*at)
-    }));
+    let lines = Lines::new(old);
     let mut out = String::new();
     let mut shift = 0;
-    for (range, group) in groups(&starts, splices) {
-        let bytes = start_of(&starts, range.start)..start_of(&starts, range.end);
-        let new = spliced(old, bytes, group);
+    for (range, group) in groups(&lines, splices) {
+        let new = spliced(old, lines.start(range.start)..lines.start(range.end), group);
         let new: Vec<&str> = new.split_inclusive('\n').collect();
-        hunk(&mut out, &lines, range.clone(), &new, shift);
+        hunk(&mut out, &lines.whole, range.clone(), &new, shift);
         shift += new.len() as i64 - range.len() as i64;
     }
     if out.is_empty() { out } else { format!("--- {path}\n+++ {path}\n{out}") }
 }
 
+/// The lines of a text and where they are.
+struct Lines<'a> {
+    /// The lines with their endings; the last may have none.
+    whole: Vec<&'a str>,
+    /// Where the lines that have an ending end.
+    ends: Vec<usize>,
+    bytes: usize,
+}
+
+impl<'a> Lines<'a> {
+    fn new(text: &'a str) -> Self {
+        let ends = text.match_indices('\n').map(|(at, _)| at + 1).collect();
+        Self { whole: text.split_inclusive('\n').collect(), ends, bytes: text.len() }
+    }
+
+    /// The line that a byte is in; one past the last at the end of a text whose last line has an ending.
+    fn at(&self, byte: usize) -> usize {
+        self.ends.partition_point(|&end| end <= byte)
+    }
+
+    fn start(&self, line: usize) -> usize {
+        line.checked_sub(1).map_or(0, |before| self.ends.get(before).copied().unwrap_or(self.bytes))
+    }
+}
+
 /// The splices that share a hunk, with the lines that they touch.
-fn groups<'a>(starts: &[usize], splices: &'a [Splice]) -> Vec<(Range<usize>, &'a [Splice])> {
-    let count = starts.len().saturating_sub(1);
-    let line = |at: usize| starts.partition_point(|&start| start <= at).saturating_sub(1).min(count);
+fn groups<'a>(lines: &Lines<'_>, splices: &'a [Splice]) -> Vec<(Range<usize>, &'a [Splice])> {
     // A line that only lends its end to the range is touched too: what follows joins it.
-    let touched = |splice: &Splice| line(splice.range.start)..(line(splice.range.end) + 1).min(count);
+    let touched = |splice: &Splice| {
+        lines.at(splice.range.start)..(lines.at(splice.range.end) + 1).min(lines.whole.len())
+    };
     let mut groups = Vec::new();
     let mut rest = splices;
     while let Some(first) = rest.first() {
@@ -100,10 +119,6 @@ fn hunk(out: &mut String, old: &[&str], range: Range<usize>, new: &[&str], shift
             let _ = writeln!(out, "{sign}{}", line.trim_end_matches(['\n', '\r']));
         }
     }
-}
-
-fn start_of(starts: &[usize], line: usize) -> usize {
-    starts.get(line).or(starts.last()).copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -160,5 +175,57 @@ mod tests {
         assert_eq!(one("a\n", "a\n", ""), "--- f\n+++ f\n@@ -1,1 +0,0 @@\n-a\n");
         assert_eq!(one("a\n", "a", "a"), "");
         assert_eq!(one("a\r\nb\r\n", "b", "c"), "--- f\n+++ f\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n");
+    }
+
+    /// The lines that `diff` makes of the lines of `old`, checked against every line that it repeats.
+    fn applied(old: &str, diff: &str) -> Vec<String> {
+        let old: Vec<&str> = old.lines().collect();
+        let mut new: Vec<String> = Vec::new();
+        let mut at = 0;
+        for line in diff.lines().skip(2) {
+            let (sign, text) = line.split_at(1);
+            if sign == "@" {
+                let numbers: Vec<usize> = line
+                    .split(|c: char| !c.is_ascii_digit())
+                    .filter_map(|number| number.parse().ok())
+                    .collect();
+                let start = numbers[0] - usize::from(numbers[1] > 0);
+                new.extend(old[at..start].iter().map(|&line| line.to_owned()));
+                at = start;
+                assert_eq!(numbers[2] - usize::from(numbers[3] > 0), new.len());
+                continue;
+            }
+            if sign != "+" {
+                assert_eq!(old[at], text);
+                at += 1;
+            }
+            if sign != "-" {
+                new.push(text.to_owned());
+            }
+        }
+        new.extend(old[at..].iter().map(|&line| line.to_owned()));
+        new
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_diff_turns_the_old_lines_into_the_new(
+            old in "[ab\n]{0,60}",
+            cuts in proptest::collection::vec((0..=60_usize, "[ab\n]{0,6}"), 0..4),
+            lengths in proptest::collection::vec(0..6_usize, 4),
+        ) {
+            let mut cuts = cuts;
+            cuts.sort();
+            let mut splices: Vec<Splice> = Vec::new();
+            for ((start, text), length) in cuts.into_iter().zip(lengths) {
+                let start = start.max(splices.last().map_or(0, |last| last.range.end));
+                if start <= old.len() {
+                    splices.push(Splice { range: start..(start + length).min(old.len()), text });
+                }
+            }
+            let new = spliced(&old, 0..old.len(), &splices);
+            let new: Vec<String> = new.lines().map(str::to_owned).collect();
+            assert_eq!(applied(&old, &diff("f", &old, &splices)), new);
+        }
     }
 }

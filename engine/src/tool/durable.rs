@@ -1,15 +1,16 @@
 //! Replacing a file so that the change survives power loss, and telling after a crash whether it happened.
 //!
-//! Owns the order of the operations. It must never leave a half file under the file's name, and never answer before the
-//! file and every directory on the way to it are synced.
+//! Owns the order of the operations. It must never leave a half file under the file's name, and never answer
+//! before the file and every directory on the way to it are synced.
 //!
 //! The order, and why a probe can tell what happened:
-//! 1. The intent (what the file was, what it is to be, what the call answers) is in the call's scratch, synced, before
-//!    anything else happens. So without an intent nothing happened.
-//! 2. The new content goes to a temporary file beside the file and is synced; then one rename puts it in place. So the
-//!    file is the old one or the new one, and its hash says which.
-//! 3. The directories are synced from the file up to the workspace, also those that an earlier try made, then the call
-//!    answers. A probe that finds the new file syncs them too: the rename may not be on the disk yet.
+//! 1. The intent (what the file was, what it is to be, what the call answers) is in the call's scratch,
+//!    synced, before anything else happens. So without an intent nothing happened.
+//! 2. The new content goes to a temporary file beside the file and is synced; then one rename puts it in
+//!    place. So the file is the old one or the new one, and its hash says which.
+//! 3. The directories are synced from the file up to the workspace, also those that an earlier try made, then
+//!    the call answers. A probe that finds the new file syncs them too: the rename may not be on the disk
+//!    yet.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -23,7 +24,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::workspace::{Place, Target, Workspace, open_dir, open_regular, shown};
+use super::workspace::{Place, Target, Workspace, open_dir, shown};
 use super::{CallContext, Probe};
 
 /// Version of the intent's encoding.
@@ -31,6 +32,9 @@ const INTENT_VERSION: u8 = 1;
 
 /// The intent's name in the call's scratch.
 const INTENT_NAME: &str = "intent";
+
+/// How many directories above the scratch the engine may leave for the call to make.
+const SCRATCH_LEVELS: usize = 3;
 
 /// The most bytes that one write hands to the disk.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -42,6 +46,9 @@ const INTENT_BYTES_MAX: u64 = 16 << 20;
 pub(super) trait Door {
     /// Performs one operation.
     fn pass<T>(&self, name: &'static str, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T>;
+
+    /// Syncs one file or directory.
+    fn sync(&self, name: &'static str, file: &File) -> io::Result<()>;
 }
 
 /// The door that is always open.
@@ -50,6 +57,10 @@ pub(super) struct Disk;
 impl Door for Disk {
     fn pass<T>(&self, _name: &'static str, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         operation()
+    }
+
+    fn sync(&self, _name: &'static str, file: &File) -> io::Result<()> {
+        file.sync_all()
     }
 }
 
@@ -83,26 +94,23 @@ pub(super) struct Snapshot {
 impl Snapshot {
     /// The file at `place`; none if nothing is there.
     pub(super) fn of(place: &Place) -> io::Result<Option<Self>> {
-        match place.open_file() {
-            Ok(file) => Self::read(file, |_| ()).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let file = match place.open_file() {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let hash = blake3::Hasher::new().update_reader(&file)?.finalize();
+        Ok(Some(Self { hash: *hash.as_bytes(), mode: mode(&file)? }))
     }
 
-    /// The open `file`, whose content `each` sees in pieces.
-    pub(super) fn read(mut file: File, mut each: impl FnMut(&[u8])) -> io::Result<Self> {
-        let mode = file.metadata()?.mode() & 0o7777;
-        let mut hasher = blake3::Hasher::new();
-        let mut buffer = vec![0; 1 << 16];
-        loop {
-            let length = file.read(&mut buffer)?;
-            let Some(piece @ [_, ..]) = buffer.get(..length) else { break };
-            hasher.update(piece);
-            each(piece);
-        }
-        Ok(Self { hash: *hasher.finalize().as_bytes(), mode })
+    /// The open `file`, whose whole content is `content`.
+    pub(super) fn with_content(file: &File, content: &[u8]) -> io::Result<Self> {
+        Ok(Self { hash: *blake3::hash(content).as_bytes(), mode: mode(file)? })
     }
+}
+
+fn mode(file: &File) -> io::Result<u32> {
+    Ok(file.metadata()?.mode() & 0o7777)
 }
 
 /// A change of one file.
@@ -125,7 +133,6 @@ struct Intent {
     path: Vec<u8>,
     before: Option<[u8; 32]>,
     after: [u8; 32],
-    length: u64,
     result: ToolResult,
 }
 
@@ -139,7 +146,6 @@ pub(super) fn replace(door: &impl Door, site: &Site, change: Change<'_>) -> Resu
         path: path.as_os_str().as_bytes().to_vec(),
         before,
         after,
-        length: change.after.len() as u64,
         result: change.result,
     };
     if let Some(scratch) = &site.scratch {
@@ -161,7 +167,7 @@ pub(super) async fn probe(call: &CallContext) -> Probe {
     tokio::task::spawn_blocking(move || probe_through(&Disk, &site)).await.unwrap_or(Probe::Unknown)
 }
 
-fn probe_through(door: &impl Door, site: &Site) -> Probe {
+pub(super) fn probe_through(door: &impl Door, site: &Site) -> Probe {
     let Some(scratch) = &site.scratch else { return Probe::Unknown };
     let intent = match read_intent(&scratch.join(INTENT_NAME)) {
         Ok(intent) if intent.version == INTENT_VERSION => intent,
@@ -174,24 +180,21 @@ fn probe_through(door: &impl Door, site: &Site) -> Probe {
 fn look(door: &impl Door, site: &Site, intent: Intent) -> Result<Probe, String> {
     let place = Workspace::open(&site.workspace)?.locate(OsString::from_vec(intent.path))?;
     let text = |error: io::Error| error.to_string();
+    if !matches!(place.target(), Target::Missing(names) if names.len() > 1) {
+        remove(door, place.dir().map_err(text)?, &site.temporary).map_err(text)?;
+    }
     let now = Snapshot::of(&place).map_err(text)?.map(|snapshot| snapshot.hash);
     if now == Some(intent.after) {
         settle(door, &place).map_err(text)?;
         return Ok(Probe::Ran(intent.result));
     }
-    if now != intent.before {
-        return Ok(Probe::Unknown);
-    }
-    if !matches!(place.target(), Target::Missing(names) if names.len() > 1) {
-        remove(door, place.dir().map_err(text)?, &site.temporary).map_err(text)?;
-    }
-    Ok(Probe::DidNotRun)
+    Ok(if now == intent.before { Probe::DidNotRun } else { Probe::Unknown })
 }
 
 /// Syncs a file that is what it is to be, and every directory from it up to the workspace.
 fn settle(door: &impl Door, place: &Place) -> io::Result<()> {
     let file = place.open_file()?;
-    door.pass("sync file", || file.sync_all())?;
+    door.sync("sync file", &file)?;
     sync_dirs(door, place.dirs(), &[])
 }
 
@@ -215,7 +218,7 @@ fn put(
     let placed = fill(door, dir, temporary, before, content)
         .and_then(|()| door.pass("rename", || Ok(renameat(dir, temporary, dir, name)?)));
     if let Err(error) = placed {
-        // The first error is the one to tell; a file that stays is removed by the next try.
+        // The first error is the one to tell. A file that stays is removed by the next try.
         let _ = remove(door, dir, temporary);
         return Err(error);
     }
@@ -255,18 +258,18 @@ fn fill(
         let permissions = std::fs::Permissions::from_mode(before.mode);
         door.pass("set mode", || file.set_permissions(permissions))?;
     }
-    door.pass("sync file", || file.sync_all())
+    door.sync("sync file", &file)
 }
 
 fn remove(door: &impl Door, dir: &File, name: &OsStr) -> io::Result<()> {
-    if open_regular(dir, name).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        return Ok(());
-    }
-    door.pass("remove", || Ok(unlinkat(dir, name, AtFlags::empty())?))
+    door.pass("remove", || match unlinkat(dir, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    })
 }
 
 fn sync_dirs(door: &impl Door, above: &[File], below: &[File]) -> io::Result<()> {
-    above.iter().chain(below).rev().try_for_each(|dir| door.pass("sync directory", || dir.sync_all()))
+    above.iter().chain(below).rev().try_for_each(|dir| door.sync("sync directory", dir))
 }
 
 /// Keeps the intent under its name only once it is whole.
@@ -277,22 +280,18 @@ fn keep_intent(door: &impl Door, scratch: &Path, intent: &Intent) -> io::Result<
     let mut options = OpenOptions::new();
     let mut file = door.pass("create", || options.write(true).create(true).truncate(true).open(&fresh))?;
     door.pass("write", || file.write_all(&bytes))?;
-    door.pass("sync file", || file.sync_all())?;
+    door.sync("sync file", &file)?;
     door.pass("rename", || std::fs::rename(&fresh, scratch.join(INTENT_NAME)))?;
-    door.pass("sync directory", || File::open(scratch)?.sync_all())
+    door.sync("sync directory", &File::open(scratch)?)
 }
 
-/// Makes the scratch directory and the missing ones above it; each is synced into the one above, also when an earlier
-/// try made it.
+/// Makes the scratch directory. Those above it are synced also if they were there: an earlier try may have made
+/// them.
 fn make_scratch(door: &impl Door, scratch: &Path) -> io::Result<()> {
-    let parent = scratch.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !parent.is_dir() {
-        make_scratch(door, parent)?;
-    }
-    if !scratch.is_dir() {
-        door.pass("make directory", || DirBuilder::new().mode(0o700).create(scratch))?;
-    }
-    door.pass("sync directory", || File::open(parent)?.sync_all())
+    door.pass("make directory", || DirBuilder::new().recursive(true).mode(0o700).create(scratch))?;
+    let mut above =
+        scratch.ancestors().skip(1).take(SCRATCH_LEVELS).filter(|dir| !dir.as_os_str().is_empty());
+    above.try_for_each(|dir| door.sync("sync directory", &File::open(dir)?))
 }
 
 fn read_intent(path: &Path) -> io::Result<Intent> {

@@ -1,8 +1,9 @@
 //! The tool `edit`: replaces texts that occur exactly once in a file.
 //!
-//! Owns how a text is found and put back. It must never guess which occurrence was meant, and never change a byte outside
-//! of the texts that it replaces: line endings and a byte order mark stay.
+//! Owns how a text is found and put back. It must never guess which occurrence was meant, and never change a
+//! byte outside of the texts that it replaces: line endings and a byte order mark stay.
 
+use std::io::Read as _;
 use std::ops::Range;
 
 use async_trait::async_trait;
@@ -15,7 +16,7 @@ use super::blocking::{arguments, blocking};
 use super::diff::{Splice, diff, spliced};
 use super::durable::{self, Change, Disk, Door, Site, Snapshot};
 use super::output::cut;
-use super::workspace::{Workspace, shown};
+use super::workspace::{Target, Workspace, shown};
 use super::{CallContext, Execution, Preparation, Probe, Tool, ToolSpec};
 
 /// The largest file that is edited.
@@ -61,10 +62,10 @@ impl Edit {
         let parameters = json!({
             "type": "object",
             "properties": {
-                "path": {"type": "string", "description": "File to edit, relative to the workspace or absolute in it"},
+                "path": {"type": "string", "description": "File, relative to the workspace or absolute"},
                 "edits": {
                     "type": "array",
-                    "description": "Replacements; each is matched against the file as it is now, and none may overlap",
+                    "description": "Replacements, each matched against the file as it is; none overlap",
                     "items": replacement,
                     "minItems": 1,
                 },
@@ -115,14 +116,19 @@ pub(super) fn edit(door: &impl Door, call: &CallContext) -> Result<ToolResult, S
     let args: Args = arguments(call)?;
     let place = Workspace::open(&call.workspace)?.locate(&args.path)?;
     let path = shown(place.path());
+    match place.target() {
+        Target::Directory => return Err(format!("`{path}` is a directory; name a file")),
+        Target::Missing(_) => return Err(format!("`{path}` does not exist; use write to make it")),
+        Target::Entry(_) => {}
+    }
     let cannot = |error: std::io::Error| format!("cannot edit `{path}`: {error}");
     let file = place.open_file().map_err(cannot)?;
-    let length = file.metadata().map_err(cannot)?.len();
-    if length > FILE_BYTES_MAX {
-        return Err(format!("`{path}` has {length} bytes, more than the {FILE_BYTES_MAX} that edit takes"));
-    }
     let mut bytes = Vec::new();
-    let before = Snapshot::read(file, |piece| bytes.extend_from_slice(piece)).map_err(cannot)?;
+    (&file).take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("`{path}` has more than the {FILE_BYTES_MAX} bytes that edit takes"));
+    }
+    let before = Snapshot::with_content(&file, &bytes).map_err(cannot)?;
     let old =
         String::from_utf8(bytes).map_err(|_| format!("`{path}` is not UTF-8 text; edit takes text only"))?;
     let splices = splices(&old, &args.edits).map_err(|refusal| format!("`{path}`: {refusal}"))?;
@@ -194,10 +200,8 @@ impl Unified {
         }
         let found = self.occurrences(wanted);
         match found.as_slice() {
-            [] => Err(
-                "was not found; it must match the file exactly, white space included, so read the file again"
-                    .to_owned(),
-            ),
+            [] => Err("was not found; it must match the file exactly, white space included; read it again"
+                .to_owned()),
             [start] => Ok(self.original(*start)..self.original(start + wanted.len())),
             [_, _, ..] => {
                 let named = found.iter().take(LINES_NAMED_MAX).map(|&at| self.line(at).to_string());
@@ -235,5 +239,25 @@ impl Unified {
     fn with_its_line_endings(&self, text: &str) -> String {
         let text = text.replace("\r\n", "\n");
         if self.is_crlf { text.replace('\n', "\r\n") } else { text }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_found_is_where_it_was(
+            original in "(a|b|\n|\r\n|\r|é){0,30}",
+            from in 0..30_usize,
+            length in 1..8_usize,
+        ) {
+            let text = Unified::new(&original);
+            let wanted: String = text.text.chars().skip(from).take(length).collect();
+            if let Ok(range) = text.find_once(&wanted) {
+                assert_eq!(original[range].replace("\r\n", "\n"), wanted.replace("\r\n", "\n"));
+            }
+        }
     }
 }

@@ -37,14 +37,14 @@ impl Find {
             "properties": {
                 "pattern": {
                     "type": "string",
-                    "description": "Glob, such as *.rs for a name or src/**/*.rs for a path below the directory",
+                    "description": "Glob, such as *.rs for names or src/**/*.rs for paths",
                 },
-                "path": {"type": "string", "description": "Directory to search, the workspace if not given"},
-                "limit": {"type": "integer", "minimum": 1, "description": "Most paths to show, 1000 if not given"},
+                "path": {"type": "string", "description": "Directory to search; default the workspace"},
+                "limit": {"type": "integer", "minimum": 1, "description": "Most paths to show; default 1000"},
             },
             "required": ["pattern"],
         });
-        let description = "Find files and directories by a glob, sorted, without those that .gitignore names. \
+        let description = "Find files and directories by a glob, sorted, without what .gitignore names. \
                            Directories end in /.";
         Self { spec: ToolSpec::new("find", description, parameters).class(RecoveryClass::ReadOnly) }
     }

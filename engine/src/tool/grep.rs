@@ -1,7 +1,7 @@
 //! The tool `grep`: finds lines by a pattern.
 //!
-//! Owns what is a match and how it is shown. It must never run a pattern whose time is not linear, and never open a file
-//! by a path that could lead outside of the workspace.
+//! Owns what is a match and how it is shown. It must never run a pattern whose time is not linear, and never
+//! open a file by a path that could lead outside of the workspace.
 
 use std::collections::VecDeque;
 use std::io::Read as _;
@@ -66,17 +66,17 @@ impl Grep {
             "type": "object",
             "properties": {
                 "pattern": {"type": "string", "description": "Regular expression, matched line by line"},
-                "path": {"type": "string", "description": "File or directory to search, the workspace if not given"},
-                "glob": {"type": "string", "description": "Only files that match, such as *.rs or src/**/*.rs"},
+                "path": {"type": "string", "description": "Where to search; default the workspace"},
+                "glob": {"type": "string", "description": "Only these files, such as *.rs or src/**/*.rs"},
                 "ignoreCase": {"type": "boolean", "description": "Upper and lower case are the same"},
                 "literal": {"type": "boolean", "description": "The pattern is plain text"},
-                "context": {"type": "integer", "minimum": 0, "description": "Lines to show around each match"},
-                "limit": {"type": "integer", "minimum": 1, "description": "Most matches to show, 100 if not given"},
+                "context": {"type": "integer", "minimum": 0, "description": "Lines to show around a match"},
+                "limit": {"type": "integer", "minimum": 1, "description": "Most matches; default 100"},
             },
             "required": ["pattern"],
         });
-        let description = "Search text files for a pattern, without those that .gitignore names. Matches are shown as \
-                           path:line: text, lines around them as path-line- text.";
+        let description = "Search text files for a pattern, without what .gitignore names. \
+                           Matches are shown as path:line: text, lines around them as path-line- text.";
         Self { spec: ToolSpec::new("grep", description, parameters).class(RecoveryClass::ReadOnly) }
     }
 }
@@ -194,7 +194,7 @@ impl<'a> Search<'a> {
     fn text(&mut self, text: &str, name: &str) -> Go {
         let mut before: VecDeque<(usize, &str)> = VecDeque::new();
         let mut after = 0;
-        let mut last_shown = 0;
+        let mut last_shown = None;
         for (number, line) in (1..).zip(text.lines()) {
             if self.pattern.is_match(line) {
                 if self.matches >= self.limit || self.bytes > self.call.output_bytes_max {
@@ -202,7 +202,8 @@ impl<'a> Search<'a> {
                     return Go::Stop;
                 }
                 let first = before.front().map_or(number, |(number, _)| *number);
-                if self.context > 0 && !self.lines.is_empty() && first != last_shown + 1 {
+                let is_apart = last_shown.is_none_or(|last| first > last + 1);
+                if self.context > 0 && !self.lines.is_empty() && is_apart {
                     self.show("--".to_owned());
                 }
                 for (number, line) in before.drain(..) {
@@ -210,11 +211,11 @@ impl<'a> Search<'a> {
                 }
                 self.show(format!("{name}:{number}: {}", shortened(line)));
                 self.matches += 1;
-                last_shown = number;
+                last_shown = Some(number);
                 after = self.context;
             } else if after > 0 {
                 self.show(format!("{name}-{number}- {}", shortened(line)));
-                last_shown = number;
+                last_shown = Some(number);
                 after -= 1;
             } else if self.context > 0 {
                 if before.len() == self.context {

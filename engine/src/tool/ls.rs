@@ -1,7 +1,7 @@
 //! The tool `ls`: shows what a directory holds.
 //!
-//! Owns the listing. It must never leave out a name because of how it begins or what ignores it: a listing that hides
-//! files makes a model write them again.
+//! Owns the listing. It must never leave out a name because of how it begins or what ignores it: a listing
+//! that hides files makes a model write them again.
 
 use std::ffi::OsString;
 use std::io;
@@ -38,8 +38,8 @@ impl Ls {
         let parameters = json!({
             "type": "object",
             "properties": {
-                "path": {"type": "string", "description": "Directory to list, the workspace if not given"},
-                "limit": {"type": "integer", "minimum": 1, "description": "Most names to show, 500 if not given"},
+                "path": {"type": "string", "description": "Directory to list; default the workspace"},
+                "limit": {"type": "integer", "minimum": 1, "description": "Most names to show; default 500"},
             },
         });
         let description = "List a directory, sorted by name, hidden and ignored names too. \
@@ -102,11 +102,11 @@ fn names(call: &CallContext, place: &Place) -> Result<io::Result<Vec<(OsString, 
         if [b".".as_slice(), b".."].contains(&name.as_bytes()) {
             continue;
         }
-        let kind = match entry.file_type() {
-            FileType::Unknown => statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW)
-                .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
-            known => known,
-        };
+        let mut kind = entry.file_type();
+        if kind == FileType::Unknown {
+            let stat = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW);
+            kind = stat.map_or(kind, |stat| FileType::from_raw_mode(stat.st_mode));
+        }
         let mark = if kind == FileType::Directory {
             "/"
         } else if kind == FileType::Symlink {

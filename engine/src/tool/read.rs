@@ -47,9 +47,9 @@ impl Read {
         let parameters = json!({
             "type": "object",
             "properties": {
-                "path": {"type": "string", "description": "File to read, relative to the workspace or absolute in it"},
+                "path": {"type": "string", "description": "File, relative to the workspace or absolute"},
                 "offset": {"type": "integer", "minimum": 1, "description": "First line to show, from 1"},
-                "limit": {"type": "integer", "minimum": 1, "description": "Most lines to show, 2000 if not given"},
+                "limit": {"type": "integer", "minimum": 1, "description": "Most lines to show; default 2000"},
             },
             "required": ["path"],
         });
@@ -227,7 +227,7 @@ fn image_type(start: &[u8]) -> Option<&'static str> {
 fn picture(file: File, path: &str, bytes: u64, media_type: &str) -> Result<ToolResult, String> {
     if bytes > IMAGE_BYTES_MAX {
         return Err(format!(
-            "`{path}` is a picture of {bytes} bytes, more than the {IMAGE_BYTES_MAX} that read shows; make it smaller"
+            "`{path}` is a picture of {bytes} bytes; read shows at most {IMAGE_BYTES_MAX}, so make it smaller"
         ));
     }
     let mut content = Vec::new();

@@ -1,6 +1,7 @@
 //! The tools of an engine, by name.
 //!
-//! Owns the list and each tool's compiled schema. It must never find a tool under a name that is not exactly its own.
+//! Owns the list and each tool's compiled schema. It must never find a tool under a name that is not exactly
+//! its own.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -94,6 +95,12 @@ mod tests {
 
     fn named(name: &str, parameters: Value) -> Arc<dyn Tool> {
         Arc::new(Named(ToolSpec::new(name, "", parameters)))
+    }
+
+    #[test]
+    fn a_registry_is_shared_between_threads() {
+        fn shared<T: Send + Sync>() {}
+        shared::<Registry>();
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! Arguments of a call against the schema of its tool.
 //!
-//! Owns the compiled schema and the text of a refusal. It must never fetch a schema from anywhere, and never run a
-//! pattern whose time is not linear.
+//! Owns the compiled schema and the text of a refusal. It must never fetch a schema from anywhere, and never
+//! run a pattern whose time is not linear.
 
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{PatternOptions, ValidationError, ValidatorMap};
 use serde_json::Value;
 
 use super::coerce::coerced;
+
+/// The most problems that one refusal names.
+const PROBLEMS_MAX: usize = 100;
 
 /// A compiled schema.
 #[derive(Debug)]
@@ -26,12 +29,13 @@ impl Validator {
         Ok(Self { schema: schema.clone(), whole, parts })
     }
 
-    /// The arguments as the tool gets them: coerced to the types that the schema declares. `Err` is the text of the
-    /// call's error result.
+    /// The arguments as the tool gets them: coerced to the types that the schema declares. `Err` is the text
+    /// of the call's error result.
     pub fn check(&self, tool: &str, args: &Value) -> Result<Value, String> {
         let is_member = |at: &str, value: &Value| self.parts.get(at).is_some_and(|part| part.is_valid(value));
         let value = coerced(&self.schema, args.clone(), &is_member);
-        let problems: Vec<String> = self.whole.iter_errors(&value).map(|error| problem(&error)).collect();
+        let problems = self.whole.iter_errors(&value).take(PROBLEMS_MAX);
+        let problems: Vec<String> = problems.map(|error| problem(&error)).collect();
         if problems.is_empty() {
             return Ok(value);
         }
@@ -126,7 +130,8 @@ Received arguments:
         let schema = json!({"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]});
         assert_eq!(
             refusal(schema, json!({})),
-            "Validation failed for tool \"t\":\n  - n: must have required properties n\n\nReceived arguments:\n{}"
+            "Validation failed for tool \"t\":\n  - n: must have required properties n\n\n\
+             Received arguments:\n{}"
         );
     }
 

@@ -1,7 +1,7 @@
 //! The files below a directory of the workspace, in a fixed order, without those that `.gitignore` names.
 //!
-//! Owns what `grep` and `find` see. It must never follow a link, and never read an ignore file outside of the workspace:
-//! the same workspace gives the same files on every machine.
+//! Owns what `grep` and `find` see. It must never follow a link, and never read an ignore file outside of the
+//! workspace: the same workspace gives the same files on every machine.
 
 use std::path::{Path, PathBuf};
 
@@ -45,8 +45,8 @@ pub(super) fn walk(
         }
         Ok::<bool, String>(is_reached)
     };
-    // From the workspace down, so that the ignore files above the directory count; but a directory that is itself
-    // ignored was named on purpose.
+    // From the workspace down, so that the ignore files above the directory count; but a directory that is
+    // itself ignored was named on purpose.
     if !visit(workspace.path())? {
         visit(&target)?;
     }
@@ -68,12 +68,13 @@ fn entries(from: &Path, target: &Path) -> ignore::Walk {
         .hidden(false)
         .parents(false)
         .git_global(false)
+        .git_exclude(false)
         .require_git(false)
         .follow_links(false)
         .sort_by_file_name(|a, b| a.cmp(b))
         .filter_entry(move |entry| {
             let is_on_the_way = entry.path().starts_with(&target) || target.starts_with(entry.path());
-            is_on_the_way && entry.file_name() != ".git"
+            is_on_the_way && (entry.depth() == 0 || entry.file_name() != ".git")
         })
         .build()
 }

@@ -1,8 +1,9 @@
 //! Paths of tools, confined to the workspace.
 //!
-//! Owns the walk from a path that a model wrote to open directories below the workspace. Every directory is opened from
-//! the one above it without following links, and links are resolved here, one name at a time, so a path cannot be
-//! swapped for one that leads outside between the check and the use. It must never hand a path to the kernel whole.
+//! Owns the walk from a path that a model wrote to open directories below the workspace. Every directory is
+//! opened from the one above it without following links, and links are resolved here, one name at a time, so
+//! a path cannot be swapped for one that leads outside between the check and the use. It must never hand a
+//! path to the kernel whole.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,6 +18,9 @@ use super::output::head;
 
 /// The most links that one path may go through, as in Linux.
 const LINKS_MAX: u32 = 40;
+
+/// The most directories that a place may be below the workspace: each is held open.
+const DEPTH_MAX: usize = 128;
 
 /// The most bytes of a path that an error text repeats.
 const SHOWN_BYTES_MAX: usize = 200;
@@ -124,7 +128,8 @@ impl Place {
     }
 }
 
-/// Opens the regular file `name` of `dir` for reading, following no link; a pipe or device is refused, not waited for.
+/// Opens the regular file `name` of `dir` for reading, following no link; a pipe or device is refused, not
+/// waited for.
 pub(super) fn open_regular(dir: &File, name: &OsStr) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(dir, name, flags, Mode::empty())?);
@@ -144,6 +149,7 @@ enum Refusal {
     Nul,
     Outside,
     Links,
+    Deep,
     NotDirectory,
     System(io::Error),
 }
@@ -158,6 +164,7 @@ impl Refusal {
                 format!("`{path}` leads outside of the workspace; use a path inside of it")
             }
             Self::Links => format!("`{path}` goes through more than {LINKS_MAX} symbolic links"),
+            Self::Deep => format!("`{path}` goes through more than {DEPTH_MAX} directories"),
             Self::NotDirectory => format!("`{path}` goes through something that is not a directory"),
             Self::System(error) => format!("cannot reach `{path}`: {error}"),
         }
@@ -236,6 +243,9 @@ impl<'a> Walk<'a> {
     fn step(&mut self, step: Step) -> Result<(), Refusal> {
         if self.entry.is_some() {
             return Err(Refusal::NotDirectory);
+        }
+        if self.names.len() + self.missing.len() > DEPTH_MAX {
+            return Err(Refusal::Deep);
         }
         match step {
             Step::Up => self.up(),
@@ -401,6 +411,13 @@ mod tests {
         assert_eq!(
             located(&w, "a/f/g"),
             Err("`a/f/g` goes through something that is not a directory".to_owned())
+        );
+        let deep = |depth: usize| format!("{}f", "d/".repeat(depth));
+        assert!(located(&w, &deep(DEPTH_MAX)).is_ok());
+        assert!(
+            located(&w, &deep(DEPTH_MAX + 1))
+                .unwrap_err()
+                .ends_with(" goes through more than 128 directories")
         );
         let long = "x".repeat(5000);
         let refused = located(&w, &long).unwrap_err();

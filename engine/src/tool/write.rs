@@ -1,6 +1,7 @@
 //! The tool `write`: makes a file or replaces its content.
 //!
-//! Owns what the model is told of a write. It must never append, and never touch a file that has the content already.
+//! Owns what the model is told of a write. It must never append, and never touch a file that has the content
+//! already.
 
 use async_trait::async_trait;
 use model::ToolResult;
@@ -31,7 +32,7 @@ impl Write {
         let parameters = json!({
             "type": "object",
             "properties": {
-                "path": {"type": "string", "description": "File to write, relative to the workspace or absolute in it"},
+                "path": {"type": "string", "description": "File, relative to the workspace or absolute"},
                 "content": {"type": "string", "description": "The whole content"},
             },
             "required": ["path", "content"],
@@ -39,7 +40,8 @@ impl Write {
         let description = "Write a file: make it, with the directories above it, or replace its content. \
                            The file is safe on disk when this answers.";
         let spec = ToolSpec::new("write", description, parameters).class(RecoveryClass::Probe);
-        // One after another: a probe tells two writes of one file apart only if the second starts after the first.
+        // One after another: a probe tells two writes of one file apart only if the second starts after the
+        // first.
         Self { spec: ToolSpec { kind: ToolKind::Write, execution: Execution::Sequential, ..spec } }
     }
 }

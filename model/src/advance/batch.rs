@@ -1,31 +1,37 @@
 //! ExecuteTools: what each input does to one call of the batch.
 //!
-//! Owns the life of a call: planned, started, judged, ended, with exactly one result. What runs next is decided by the
-//! pump beside this file. It must never change a call that has ended.
+//! Owns the life of a call: planned, started, judged, ended, with exactly one result. What runs next is
+//! decided by the pump beside this file. It must never change a call that has ended.
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
 use crate::guard::loops::{self, OutcomeFacts};
 use crate::ids::Label;
 use crate::input::{Approval, Fact, Hook, HookAnswer, HookCall, OnUnknown, Resolution};
 use crate::message::ToolResult;
-use crate::phase::{BatchStage, ParkReason};
+use crate::phase::BatchStage;
 use crate::record::Mark;
 use crate::state::{Abort, AbortCause, Call, CallStatus, Ending, Judge, Plan};
 
 impl Mover<'_> {
     pub(super) fn execute(&mut self, turn: u32, stage: BatchStage, fact: &Fact) -> bool {
         let is_legal = match fact {
-            Fact::Polled => self.batch_polled(turn, stage),
+            Fact::Polled => return self.batch_polled(turn, stage),
             Fact::HookReturned { hook, answer } => self.call_hook(*hook, answer),
             Fact::ToolReturned { call, result, .. } => self.returned(*call, result),
             Fact::ToolUnknown { call, policy } => self.unknown(*call, *policy),
             Fact::ApprovalGiven { position, turn: of, call, decision } => {
                 self.take_control(Some(*position));
-                *of == turn && self.approval(*call, decision)
+                if *of == turn {
+                    self.approval(*call, decision);
+                }
+                LEGAL
             }
             Fact::Resolved { position, turn: of, call, resolution, reason } => {
                 self.take_control(Some(*position));
-                *of == turn && self.resolved(*call, *resolution, reason)
+                if *of == turn {
+                    self.resolved(*call, *resolution, reason);
+                }
+                LEGAL
             }
             Fact::CancelRequested { position, reason, is_handoff } => {
                 self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
@@ -36,17 +42,20 @@ impl Mover<'_> {
                 LEGAL
             }
             Fact::Resumed { epoch, boot_id } => {
-                self.note_reboot(*boot_id);
                 self.note_owner(*epoch, *boot_id);
                 return LEGAL;
             }
             Fact::Stopped => return LEGAL,
             Fact::Missing { what } => {
-                self.park(ParkReason::Missing(what.clone()));
+                self.miss(what);
                 return LEGAL;
             }
             Fact::Extended { position, by } => {
                 self.extend(*position, *by);
+                return LEGAL;
+            }
+            Fact::Released { position } => {
+                self.take_stale(*position);
                 return LEGAL;
             }
             Fact::Admitted(_)
@@ -60,10 +69,9 @@ impl Mover<'_> {
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }
-            | Fact::CompactFailed { .. }
-            | Fact::Released { .. } => ILLEGAL,
+            | Fact::CompactFailed { .. } => ILLEGAL,
         };
-        if is_legal && fact != &Fact::Polled {
+        if is_legal {
             self.pump(turn);
         }
         is_legal
@@ -115,6 +123,7 @@ impl Mover<'_> {
         if let Some(call) = self.call_mut(index) {
             call.marks.set_terminates(result.terminates);
             call.marks.set_network(result.is_network);
+            call.marks.set_invalid(false);
         }
         self.results.push((u32::from(index), result));
         self.judge_outcome(index, then);
@@ -149,10 +158,14 @@ impl Mover<'_> {
             return ILLEGAL;
         }
         let (run, id) = (self.run_hash(), self.call_id(index));
-        let is_aborting = self.is_aborting();
+        let is_network = result.is_network && !self.is_cancelled_by_caller(result);
+        if result.is_network && !is_network {
+            let result = ToolResult { is_network, ..result.clone() };
+            self.results.push((u32::from(index), result));
+        }
         let Some(call) = self.call_mut(index) else { return ILLEGAL };
         call.marks.set_terminates(result.terminates);
-        call.marks.set_network(result.is_network && !is_aborting);
+        call.marks.set_network(is_network);
         let facts = call.facts;
         self.state.window.record_outcome(run, &facts, id, outcome_facts(&facts, result));
         let then = Ending::Done;
@@ -162,6 +175,13 @@ impl Mover<'_> {
             self.judge_outcome(index, then);
         }
         LEGAL
+    }
+
+    /// The result is nothing but the abort itself, given back: it holds no content of the tool's.
+    fn is_cancelled_by_caller(&self, result: &ToolResult) -> bool {
+        let Some(abort) = &self.state.core.abort else { return false };
+        let text = result.joined_text();
+        result.is_error && (text == ABORTED || Label::from(text.as_str()) == abort.reason)
     }
 
     fn unknown(&mut self, index: u16, policy: OnUnknown) -> bool {
@@ -182,9 +202,10 @@ impl Mover<'_> {
         LEGAL
     }
 
-    fn approval(&mut self, index: u16, decision: &Approval) -> bool {
+    /// Carries a person's decision out; false if the call does not wait for one.
+    pub(super) fn approval(&mut self, index: u16, decision: &Approval) -> bool {
         if !self.has_status(index, CallStatus::AwaitingApproval) {
-            return ILLEGAL;
+            return false;
         }
         match decision {
             Approval::Approve => {
@@ -203,12 +224,13 @@ impl Mover<'_> {
                 self.conclude(index, ToolResult::error(text), Ending::Blocked);
             }
         }
-        LEGAL
+        true
     }
 
-    fn resolved(&mut self, index: u16, resolution: Resolution, reason: &Label) -> bool {
+    /// Carries a person's decision out; false if the call does not wait for one.
+    pub(super) fn resolved(&mut self, index: u16, resolution: Resolution, reason: &Label) -> bool {
         if !self.has_status(index, CallStatus::Unknown) {
-            return ILLEGAL;
+            return false;
         }
         self.state.core.crashes.unknown_calls = 0;
         let text = |what: &str| {
@@ -229,42 +251,47 @@ impl Mover<'_> {
                 }
             }
         }
-        LEGAL
+        true
     }
 
     fn call_hook(&mut self, hook: HookCall, answer: &HookAnswer) -> bool {
         let Some(index) = hook.call else { return ILLEGAL };
         let Some(status) = self.call(index).map(|call| call.status) else { return ILLEGAL };
-        match (hook.hook, status) {
-            (Hook::BeforeToolCall, CallStatus::Planned(Plan::Asking)) => self.before_call(index, answer),
-            (Hook::AfterToolCall, CallStatus::Judged { hook: Judge::AfterToolCall, then }) => {
-                self.take_judgement(index, answer, false) && {
-                    self.judge_outcome(index, then);
-                    LEGAL
-                }
-            }
-            (Hook::AfterToolOutcome, CallStatus::Judged { hook: Judge::AfterToolOutcome, then }) => {
-                self.take_judgement(index, answer, true) && {
-                    self.end_call(index, then);
-                    LEGAL
-                }
-            }
-            _ => ILLEGAL,
+        match status {
+            CallStatus::Planned(Plan::Asking) => self.before_call(index, answer),
+            CallStatus::Judged { hook, then } => self.judged(index, hook, then, answer),
+            CallStatus::Planned(Plan::Waiting | Plan::Ready | Plan::Refused)
+            | CallStatus::AwaitingApproval
+            | CallStatus::Started
+            | CallStatus::Unknown
+            | CallStatus::Ended(_) => ILLEGAL,
         }
     }
 
+    fn judged(&mut self, index: u16, judge: Judge, then: Ending, answer: &HookAnswer) -> bool {
+        if !self.take_judgement(index, judge, answer) {
+            return ILLEGAL;
+        }
+        match judge {
+            Judge::AfterToolCall => self.judge_outcome(index, then),
+            Judge::AfterToolOutcome => self.end_call(index, then),
+        }
+        LEGAL
+    }
+
     /// The result as the hook left it. A hook that fails turns it into its error.
-    fn take_judgement(&mut self, index: u16, answer: &HookAnswer, keeps_terminate: bool) -> bool {
+    fn take_judgement(&mut self, index: u16, judge: Judge, answer: &HookAnswer) -> bool {
         let Some(call) = self.call_mut(index) else { return ILLEGAL };
         match answer {
             HookAnswer::Proceed => {}
             HookAnswer::Result(result) => {
                 call.marks.set_terminates(result.terminates);
-                call.marks.set_network(result.is_network);
+                call.marks.set_network(result.is_network && call.marks.is_started());
             }
             HookAnswer::Failed(text) => {
-                if !keeps_terminate {
-                    call.marks.set_terminates(false);
+                match judge {
+                    Judge::AfterToolCall => call.marks.set_terminates(false),
+                    Judge::AfterToolOutcome => {}
                 }
                 let result = ToolResult {
                     terminates: call.marks.terminates(),
@@ -308,23 +335,14 @@ impl Mover<'_> {
         }
         LEGAL
     }
-
-    /// Calls that were started before a reboot: the absence of a mark proves nothing about them.
-    fn note_reboot(&mut self, boot_id: [u8; 16]) {
-        if self.state.core.owner.boot_id == boot_id {
-            return;
-        }
-        for call in self.state.batch.iter_mut().flat_map(|batch| &mut batch.calls) {
-            if call.status == CallStatus::Started {
-                call.marks.set_other_boot(true);
-            }
-        }
-    }
 }
+
+/// The text of a call that an abort kept from running, or ended; the words are the reference's.
+const ABORTED: &str = "Operation aborted";
 
 /// The result of a call that an abort kept from running.
 pub(super) fn aborted_result() -> ToolResult {
-    ToolResult::error("Operation aborted")
+    ToolResult::error(ABORTED)
 }
 
 /// The result of a call that steering kept from running.
@@ -337,8 +355,8 @@ pub(super) fn skipped_result() -> ToolResult {
 pub(super) fn unknown_result() -> ToolResult {
     let details = serde_json::json!({ "status": "unknown" });
     ToolResult::error(
-        "The engine stopped while this call ran, and its outcome is not known: it may have had its effect, a part of \
-         it, or none. Look before you do it again.",
+        "The engine stopped while this call ran, and its outcome is not known: it may have had its effect, a \
+         part of it, or none. Look before you do it again.",
     )
     .with_details(&details)
 }

@@ -1,7 +1,7 @@
 //! ExecuteTools: which call of the batch is next, and what its turn consists of.
 //!
-//! Owns order: of preparation, polls, launches and result messages, in both modes and under an abort. It moves the
-//! batch as far as it goes without the outside and leaves it where it waits.
+//! Owns order: of preparation, polls, launches and result messages, in both modes and under an abort. It
+//! moves the batch as far as it goes without the outside and leaves it where it waits.
 
 use super::batch::{aborted_result, skipped_result, unknown_result};
 use super::{ILLEGAL, LEGAL, Mover, TurnEnd};
@@ -68,7 +68,6 @@ impl Mover<'_> {
         match stage {
             BatchStage::PollLaunch => {
                 self.enter_batch(turn, BatchStage::Running);
-                self.launch();
                 self.pump_parallel(turn);
             }
             BatchStage::PollBefore { .. } | BatchStage::PollReady { .. } => {
@@ -113,13 +112,19 @@ impl Mover<'_> {
         self.show(Content::Result(u32::from(index)));
     }
 
-    /// The first call keeps its preparation when the abort came while the batch hook was asked.
+    /// The first call keeps its preparation when the abort came while the batch hook was asked; a blocked
+    /// batch keeps its results.
     fn is_cut_short(&self, index: u16) -> bool {
-        let is_vetted = self.state.batch.as_ref().is_some_and(|batch| batch.is_vetted);
-        self.is_aborting() && !(is_vetted && index == 0)
+        let is_spared = self
+            .state
+            .batch
+            .as_ref()
+            .is_some_and(|batch| batch.mode.is_intervened() || (batch.is_vetted && index == 0));
+        self.is_aborting() && !is_spared
     }
 
-    // ---- parallel -------------------------------------------------------------------------------------------------
+    // ---- parallel
+    // -------------------------------------------------------------------------------------------------
 
     fn pump_parallel(&mut self, turn: u32) {
         if let Some(BatchStage::Prepare { .. }) = self.stage() {
@@ -131,14 +136,13 @@ impl Mover<'_> {
                     return self.enter_batch(turn, BatchStage::PollLaunch);
                 }
                 self.note_steering();
-                self.launch();
             }
             self.enter_batch(turn, BatchStage::Running);
         }
         if self.is_aborting() {
             return self.abort_parallel(turn);
         }
-        self.launch_approved();
+        self.launch();
         if self.is_every_call_ended() {
             self.indexes().for_each(|index| self.show_result(index));
             self.end_batch(turn);
@@ -193,38 +197,45 @@ impl Mover<'_> {
     /// Nothing keeps the call from running any more, unless its tool has already answered.
     pub(super) fn prepared(&mut self, index: u16) {
         let is_immediate = self.call(index).is_some_and(|call| call.marks.is_immediate());
-        if is_immediate {
+        if is_immediate && !self.is_aborting() {
             self.judge_outcome(index, Ending::Blocked);
         } else {
             self.set_status(index, CallStatus::Planned(Plan::Ready));
         }
     }
 
+    /// Starts what is ready, or skips it for steering, one call to its end after the other. Steering does not take an
+    /// approval back, whether it was given before the launch of the others or after it.
     fn launch(&mut self) {
         for index in self.indexes() {
             if self.has_status(index, CallStatus::Planned(Plan::Ready)) {
-                if self.is_steered() {
-                    self.conclude(index, skipped_result(), Ending::Skipped);
-                } else {
+                let is_approved = self.call(index).is_some_and(|call| call.marks.is_approved());
+                if !self.is_steered() || is_approved {
                     self.start(index);
+                } else if !self.is_skipping() {
+                    self.conclude(index, skipped_result(), Ending::Skipped);
                 }
             }
         }
     }
 
-    /// Calls that a person approved after the launch of the others. Steering does not take an approval back.
-    fn launch_approved(&mut self) {
-        for index in self.indexes() {
-            if self.has_status(index, CallStatus::Planned(Plan::Ready)) {
-                self.start(index);
-            }
-        }
+    /// The hook for every call looks at one that did not run.
+    fn is_skipping(&self) -> bool {
+        self.state.batch.iter().flat_map(|batch| &batch.calls).any(|call| match call.status {
+            CallStatus::Judged { .. } => !call.marks.is_started(),
+            CallStatus::Planned(_)
+            | CallStatus::AwaitingApproval
+            | CallStatus::Started
+            | CallStatus::Unknown
+            | CallStatus::Ended(_) => false,
+        })
     }
 
     /// What was prepared ends first, with its messages; then the calls that nobody has looked at, one by one.
     fn abort_parallel(&mut self, turn: u32) {
+        self.enter_batch(turn, BatchStage::Running);
         for index in self.indexes() {
-            if self.is_shown(index) {
+            if self.is_shown(index) && !self.is_skipping() {
                 self.abort_call(index);
             }
         }
@@ -242,7 +253,8 @@ impl Mover<'_> {
         self.pump_in_order(turn, None);
     }
 
-    /// Ends a call that has not run, because of an abort. One that runs is ended by the engine, which says so.
+    /// Ends a call that has not run, because of an abort. One that runs is ended by the engine, which says
+    /// so.
     fn abort_call(&mut self, index: u16) {
         let Some(status) = self.call(index).map(|call| call.status) else { return };
         match status {
@@ -256,7 +268,8 @@ impl Mover<'_> {
         }
     }
 
-    // ---- one after another ----------------------------------------------------------------------------------------
+    // ---- one after another
+    // ----------------------------------------------------------------------------------------
 
     /// Takes the calls in order, each to the end. `polled` is the poll that was just answered, if one was.
     fn pump_in_order(&mut self, turn: u32, mut polled: Option<BatchStage>) {
@@ -345,7 +358,8 @@ impl Mover<'_> {
         self.enter_batch(turn, stage);
     }
 
-    // ---- both -----------------------------------------------------------------------------------------------------
+    // ---- both
+    // -----------------------------------------------------------------------------------------------------
 
     fn is_every_call_ended(&self) -> bool {
         self.state.batch.as_ref().is_some_and(|batch| batch.calls.iter().all(|call| call.status.is_ended()))
@@ -395,7 +409,8 @@ impl Mover<'_> {
         let kept = u32::try_from(batch.calls.len()).unwrap_or(u32::MAX);
         for index in kept..batch.total {
             let text = format!(
-                "This call was not run: an answer may ask for at most {} calls. Make it again in a later answer.",
+                "This call was not run: an answer may ask for at most {} calls. Make it again in a later \
+                 answer.",
                 crate::limits::CALLS_MAX
             );
             self.results.push((index, ToolResult::error(text)));

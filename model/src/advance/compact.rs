@@ -6,41 +6,19 @@ use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
 use crate::ids::Label;
 use crate::input::Fact;
 use crate::message::StopReason;
-use crate::phase::{CompactStage, EntryRef, Outcome, ParkReason, Phase, StreamStage};
+use crate::phase::{CompactStage, Outcome, Phase, StreamStage};
 
 /// Outcomes that are watched after a compaction.
 const POST_COMPACTION_WINDOW: u8 = 3;
 
 impl Mover<'_> {
     pub(super) fn compact(&mut self, turn: u32, attempt: u32, stage: CompactStage, fact: &Fact) -> bool {
-        match (stage, fact) {
-            (CompactStage::Ready, Fact::CompactionPlanned { first_kept }) => {
+        match fact {
+            Fact::CompactionPlanned { first_kept } if stage == CompactStage::Ready => {
                 let stage = CompactStage::InFlight { first_kept: *first_kept };
                 self.enter(Phase::Compact { turn, attempt, stage });
             }
-            (CompactStage::InFlight { first_kept }, Fact::Compacted { .. }) => {
-                self.compacted(turn, attempt, first_kept);
-            }
-            (CompactStage::Ready | CompactStage::InFlight { .. }, fact) => {
-                return self.compact_otherwise(turn, attempt, fact);
-            }
-        }
-        LEGAL
-    }
-
-    fn compacted(&mut self, turn: u32, attempt: u32, first_kept: EntryRef) {
-        let core = &mut self.state.core;
-        core.context_from.base = Some(core.seq);
-        core.context_from.first = Some(first_kept);
-        core.retries.post_compaction_left = POST_COMPACTION_WINDOW;
-        self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Ready });
-        if self.is_aborting() {
-            self.abort();
-        }
-    }
-
-    fn compact_otherwise(&mut self, turn: u32, attempt: u32, fact: &Fact) -> bool {
-        match fact {
+            Fact::Compacted { .. } => return self.compacted(turn, attempt, stage),
             Fact::CompactFailed { reason } => self.compact_failed(reason),
             // The summary in the making is dropped; nothing of it was committed.
             Fact::CancelRequested { position, reason, is_handoff } => {
@@ -57,8 +35,12 @@ impl Mover<'_> {
                 self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready });
             }
             Fact::Stopped => self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready }),
-            Fact::Missing { what } => self.park(ParkReason::Missing(what.clone())),
+            Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::ApprovalGiven { position, .. } | Fact::Resolved { position, .. } => {
+                self.take_stale(Some(*position))
+            }
+            Fact::Released { position } => self.take_stale(*position),
             Fact::Admitted(_)
             | Fact::Polled
             | Fact::Drained { .. }
@@ -71,13 +53,19 @@ impl Mover<'_> {
             | Fact::HookReturned { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
-            | Fact::ApprovalGiven { .. }
-            | Fact::Resolved { .. }
             | Fact::TimerFired
-            | Fact::CompactionPlanned { .. }
-            | Fact::Compacted { .. }
-            | Fact::Released { .. } => return ILLEGAL,
+            | Fact::CompactionPlanned { .. } => return ILLEGAL,
         }
+        LEGAL
+    }
+
+    fn compacted(&mut self, turn: u32, attempt: u32, stage: CompactStage) -> bool {
+        let CompactStage::InFlight { first_kept } = stage else { return ILLEGAL };
+        let core = &mut self.state.core;
+        core.context_from.base = Some(core.seq);
+        core.context_from.first = Some(first_kept);
+        core.retries.post_compaction_left = POST_COMPACTION_WINDOW;
+        self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Ready });
         LEGAL
     }
 

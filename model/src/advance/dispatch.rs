@@ -5,21 +5,21 @@
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
 use crate::guard::loops::{self, CallFacts};
 use crate::ids::JsonText;
-use crate::input::{CallPlan, CallVerdict, Fact, Hook, HookAnswer, HookCall, Intervention};
+use crate::input::{CallPlan, CallVerdict, Fact, Hook, HookAnswer, Intervention};
 use crate::limits::CALLS_MAX;
 use crate::message::ToolResult;
-use crate::phase::{DispatchStage, ParkReason, Phase};
+use crate::phase::{DispatchStage, Phase};
 use crate::state::{Batch, BatchMode, Call, CallMarks, CallStatus, Plan};
 
 impl Mover<'_> {
     pub(super) fn dispatch(&mut self, turn: u32, stage: DispatchStage, fact: &Fact) -> bool {
         match fact {
-            Fact::BatchAdmitted { calls, total, is_sequential } if stage == DispatchStage::Resolve => {
+            Fact::BatchAdmitted { calls, total, is_sequential }
+                if stage == DispatchStage::Resolve && is_whole(calls, *total) =>
+            {
                 self.admit_batch(turn, calls, *total, *is_sequential);
             }
-            Fact::HookReturned { hook, answer } if stage == DispatchStage::Hook => {
-                return self.batch_hook(turn, *hook, answer);
-            }
+            Fact::HookReturned { hook: _, answer } => return self.batch_hook(turn, answer),
             // Carried out while the batch is prepared, so that every call gets its result.
             Fact::CancelRequested { position, reason, is_handoff } => {
                 self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
@@ -27,8 +27,12 @@ impl Mover<'_> {
             Fact::DeadlinePassed => self.note_deadline(),
             Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
             Fact::Stopped => {}
-            Fact::Missing { what } => self.park(ParkReason::Missing(what.clone())),
+            Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::ApprovalGiven { position, .. } | Fact::Resolved { position, .. } => {
+                self.take_stale(Some(*position))
+            }
+            Fact::Released { position } => self.take_stale(*position),
             Fact::Admitted(_)
             | Fact::Polled
             | Fact::Drained { .. }
@@ -38,16 +42,12 @@ impl Mover<'_> {
             | Fact::ModelFailed(_)
             | Fact::ModelInterrupted { .. }
             | Fact::BatchAdmitted { .. }
-            | Fact::HookReturned { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
-            | Fact::ApprovalGiven { .. }
-            | Fact::Resolved { .. }
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }
-            | Fact::CompactFailed { .. }
-            | Fact::Released { .. } => return ILLEGAL,
+            | Fact::CompactFailed { .. } => return ILLEGAL,
         }
         LEGAL
     }
@@ -74,7 +74,8 @@ impl Mover<'_> {
         }
     }
 
-    /// The call as the batch keeps it. A call that will not run gets its result now: its text is known only here.
+    /// The call as the batch keeps it. A call that will not run gets its result now: its text is known only
+    /// here.
     fn planned_call(&mut self, index: u32, plan: &CallPlan) -> Call {
         let mut marks = CallMarks::default();
         let (plan_status, result) = match &plan.verdict {
@@ -88,8 +89,8 @@ impl Mover<'_> {
             }
             CallVerdict::Refused(text) => (Plan::Refused, Some(ToolResult::error(text.clone()))),
             CallVerdict::Duplicate => {
-                let text = "This call repeats the id of an earlier call in the same answer and was not run. Give \
-                            every call an id of its own.";
+                let text = "This call repeats the id of an earlier call in the same answer and was not run. \
+                            Give every call an id of its own.";
                 (Plan::Refused, Some(ToolResult::error(text)))
             }
             CallVerdict::Immediate(result) => {
@@ -143,15 +144,13 @@ impl Mover<'_> {
         }
     }
 
-    fn batch_hook(&mut self, turn: u32, hook: HookCall, answer: &HookAnswer) -> bool {
-        if hook.hook != Hook::BeforeToolBatch {
-            return ILLEGAL;
-        }
+    fn batch_hook(&mut self, turn: u32, answer: &HookAnswer) -> bool {
         match answer {
-            HookAnswer::Intervene(intervention) if !self.is_aborting() => self.intervene(turn, intervention),
+            // Under an abort too: every call is told why it was blocked, and the abort follows after the turn.
+            HookAnswer::Intervene(intervention) => self.intervene(turn, intervention),
             // The hook fails closed: its own failure blocks the batch as a critical loop would.
-            HookAnswer::Failed(text) if !self.is_aborting() => self.intervene(turn, &failed_hook(text)),
-            HookAnswer::Proceed | HookAnswer::Intervene(_) | HookAnswer::Failed(_) => {
+            HookAnswer::Failed(text) => self.intervene(turn, &failed_hook(text)),
+            HookAnswer::Proceed => {
                 if let Some(batch) = &mut self.state.batch {
                     batch.is_vetted = true;
                 }
@@ -189,6 +188,11 @@ impl Mover<'_> {
     }
 }
 
+/// Every call of the answer is planned, or as many as a batch may have.
+fn is_whole(plans: &[CallPlan], total: u32) -> bool {
+    usize::try_from(total).is_ok_and(|total| plans.len() == total.min(CALLS_MAX))
+}
+
 fn intervention(plan: &CallPlan, plans: &[CallPlan], finding: loops::Finding) -> Intervention {
     let reason = loops::reason(finding.detector, plan.tool.as_str(), finding.count, Some(plan.tool.as_str()));
     let action: String = plan.facts.key.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -211,8 +215,8 @@ fn failed_hook(text: &str) -> Intervention {
 fn blocked_text(is_trigger: bool, is_terminal: bool, reason: &str) -> String {
     match (is_trigger, is_terminal) {
         (true, false) => format!(
-            "{reason}\n\nThis call was not run. Do not make it again as it is: think about the task anew, then answer, \
-             ask, or go on with another tool or other arguments."
+            "{reason}\n\nThis call was not run. Do not make it again as it is: think about the task anew, \
+             then answer, ask, or go on with another tool or other arguments."
         ),
         (false, false) => {
             "This call was not run, because another call of the same answer repeats itself without \

@@ -4,24 +4,31 @@
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover, TurnEnd};
 use crate::ids::JsonText;
-use crate::input::{Fact, Hook, HookAnswer, HookCall, NextTurn};
+use crate::input::{Fact, HookAnswer, NextTurn};
 use crate::message::{Block, CustomMessage, Message};
-use crate::phase::{EntryRef, FinalizeStage, ParkReason};
+use crate::phase::{EntryRef, FinalizeStage};
 
 impl Mover<'_> {
     pub(super) fn finalize(&mut self, turn_end: TurnEnd, stage: FinalizeStage, fact: &Fact) -> bool {
         match fact {
-            Fact::HookReturned { hook, answer } => return self.finalize_hook(turn_end, stage, *hook, answer),
+            Fact::HookReturned { hook: _, answer } => return self.finalize_hook(turn_end, stage, answer),
             Fact::Polled => return self.finalize_poll(turn_end, stage),
-            // Carried out at the checkpoint after the question that is being asked.
             Fact::CancelRequested { position, reason, is_handoff } => {
                 self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
+                self.abort_unless_asking(stage);
             }
-            Fact::DeadlinePassed => self.note_deadline(),
+            Fact::DeadlinePassed => {
+                self.note_deadline();
+                self.abort_unless_asking(stage);
+            }
             Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
             Fact::Stopped => {}
-            Fact::Missing { what } => self.park(ParkReason::Missing(what.clone())),
+            Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::ApprovalGiven { position, .. } | Fact::Resolved { position, .. } => {
+                self.take_stale(Some(*position))
+            }
+            Fact::Released { position } => self.take_stale(*position),
             Fact::Admitted(_)
             | Fact::Drained { .. }
             | Fact::RequestPrepared(_)
@@ -32,15 +39,24 @@ impl Mover<'_> {
             | Fact::BatchAdmitted { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
-            | Fact::ApprovalGiven { .. }
-            | Fact::Resolved { .. }
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }
-            | Fact::CompactFailed { .. }
-            | Fact::Released { .. } => return ILLEGAL,
+            | Fact::CompactFailed { .. } => return ILLEGAL,
         }
         LEGAL
+    }
+
+    /// A3 to A5. What these two questions are answered changes nothing any more; the others are answered first, since
+    /// they may end the run in its own way.
+    fn abort_unless_asking(&mut self, stage: FinalizeStage) {
+        match stage {
+            FinalizeStage::PrepareNext | FinalizeStage::PollSteering => self.abort(),
+            FinalizeStage::ShouldStop
+            | FinalizeStage::PollFollowUp
+            | FinalizeStage::PollLast
+            | FinalizeStage::BeforeFinalize => {}
+        }
     }
 
     fn finalize_poll(&mut self, turn_end: TurnEnd, stage: FinalizeStage) -> bool {
@@ -58,46 +74,59 @@ impl Mover<'_> {
         LEGAL
     }
 
-    fn finalize_hook(
-        &mut self,
-        turn_end: TurnEnd,
-        stage: FinalizeStage,
-        hook: HookCall,
-        answer: &HookAnswer,
-    ) -> bool {
-        let asked = match stage {
-            FinalizeStage::PrepareNext => Hook::PrepareNextTurn,
-            FinalizeStage::ShouldStop => Hook::ShouldStopAfterTurn,
-            FinalizeStage::BeforeFinalize => Hook::BeforeFinalize,
-            FinalizeStage::PollSteering | FinalizeStage::PollFollowUp | FinalizeStage::PollLast => {
-                return ILLEGAL;
-            }
-        };
-        if hook.hook != asked {
-            return ILLEGAL;
+    fn finalize_hook(&mut self, turn_end: TurnEnd, stage: FinalizeStage, answer: &HookAnswer) -> bool {
+        match stage {
+            FinalizeStage::PrepareNext => self.next_prepared(turn_end, answer),
+            FinalizeStage::ShouldStop => self.stop_decided(turn_end, answer),
+            FinalizeStage::BeforeFinalize => self.revision_decided(turn_end, answer),
+            FinalizeStage::PollSteering | FinalizeStage::PollFollowUp | FinalizeStage::PollLast => ILLEGAL,
         }
-        match (asked, answer) {
-            (Hook::PrepareNextTurn, HookAnswer::Next(next)) => {
+    }
+
+    fn next_prepared(&mut self, turn_end: TurnEnd, answer: &HookAnswer) -> bool {
+        match answer {
+            HookAnswer::Proceed => self.after_prepare(turn_end),
+            HookAnswer::Next(next) => {
                 self.apply_next(next);
                 self.after_prepare(turn_end);
             }
-            (Hook::ShouldStopAfterTurn, HookAnswer::Stop) => self.finish_run(),
-            (Hook::BeforeFinalize, HookAnswer::Revise(reason)) => self.revise(turn_end, reason),
-            (Hook::PrepareNextTurn, HookAnswer::Proceed) => self.after_prepare(turn_end),
-            (Hook::ShouldStopAfterTurn, HookAnswer::Proceed) => self.poll_steering(turn_end),
-            (Hook::BeforeFinalize, HookAnswer::Proceed) => self.finish_run(),
-            (_, HookAnswer::Failed(text)) => self.hook_failed(text),
-            (
-                _,
-                HookAnswer::Proceed
-                | HookAnswer::Block(_)
-                | HookAnswer::Ask(_)
-                | HookAnswer::Intervene(_)
-                | HookAnswer::Result(_)
-                | HookAnswer::Next(_)
-                | HookAnswer::Stop
-                | HookAnswer::Revise(_),
-            ) => return ILLEGAL,
+            HookAnswer::Failed(text) => self.hook_failed(text),
+            HookAnswer::Block(_)
+            | HookAnswer::Ask(_)
+            | HookAnswer::Intervene(_)
+            | HookAnswer::Result(_)
+            | HookAnswer::Stop
+            | HookAnswer::Revise(_) => return ILLEGAL,
+        }
+        LEGAL
+    }
+
+    fn stop_decided(&mut self, turn_end: TurnEnd, answer: &HookAnswer) -> bool {
+        match answer {
+            HookAnswer::Proceed => self.poll_steering(turn_end),
+            HookAnswer::Stop => self.finish_run(),
+            HookAnswer::Failed(text) => self.hook_failed(text),
+            HookAnswer::Block(_)
+            | HookAnswer::Ask(_)
+            | HookAnswer::Intervene(_)
+            | HookAnswer::Result(_)
+            | HookAnswer::Next(_)
+            | HookAnswer::Revise(_) => return ILLEGAL,
+        }
+        LEGAL
+    }
+
+    fn revision_decided(&mut self, turn_end: TurnEnd, answer: &HookAnswer) -> bool {
+        match answer {
+            HookAnswer::Proceed => self.finish_unless_waiting(turn_end),
+            HookAnswer::Revise(reason) => self.revise(turn_end, reason),
+            HookAnswer::Failed(text) => self.hook_failed(text),
+            HookAnswer::Block(_)
+            | HookAnswer::Ask(_)
+            | HookAnswer::Intervene(_)
+            | HookAnswer::Result(_)
+            | HookAnswer::Next(_)
+            | HookAnswer::Stop => return ILLEGAL,
         }
         LEGAL
     }
@@ -118,7 +147,8 @@ impl Mover<'_> {
 
     /// One more pass, with the hook's reason for it in the transcript.
     fn revise(&mut self, turn_end: TurnEnd, reason: &str) {
-        self.state.core.retries.finalize_revisions += 1;
+        let revisions = &mut self.state.core.retries.finalize_revisions;
+        *revisions = revisions.saturating_add(1);
         let text = format!("The answer was looked at and one more pass was asked for: {reason}");
         let content = self.make(Message::Custom(CustomMessage {
             custom_type: crate::REVISION.to_owned(),

@@ -12,13 +12,13 @@ use crate::record::Mark;
 use crate::state::{AbortCause, Core};
 
 /// What an interrupted run tells the model of the next one.
-const INTERRUPTION: &str = "<turn_aborted>\nThe previous turn was stopped before it was finished. Commands that were \
-                            started may still run, and calls that were stopped may have had a part of their \
-                            effect.\n</turn_aborted>";
+const INTERRUPTION: &str = "<turn_aborted>\nThe previous turn was stopped before it was finished. Commands \
+                            that were started may still run, and calls that were stopped may have had a \
+                            part of their effect.\n</turn_aborted>";
 
 /// What ends a run whose second critical loop was found.
-const TERMINATION: &str = "Sprag ended this run: tools were called in a critical loop again after a first warning. \
-                           None of the blocked calls ran.";
+const TERMINATION: &str = "Sprag ended this run: tools were called in a critical loop again after a first \
+                           warning. None of the blocked calls ran.";
 
 impl Mover<'_> {
     /// A1, A2 and the caps, then the model call of `turn`.
@@ -112,16 +112,30 @@ impl Mover<'_> {
         }
     }
 
-    /// The run ends, unless steering came or a hook asks for a revision.
+    /// The run ends, unless a message came or a hook asks for a revision.
     pub(super) fn after_last_poll(&mut self, turn_end: TurnEnd) {
-        if self.input.waiting.steering {
+        if self.may_be_revised() && !self.is_anything_waiting() {
+            self.ask_after(turn_end, FinalizeStage::BeforeFinalize);
+        } else {
+            self.finish_unless_waiting(turn_end);
+        }
+    }
+
+    /// The run ends, unless something was accepted for it since it was last asked.
+    pub(super) fn finish_unless_waiting(&mut self, turn_end: TurnEnd) {
+        let waiting = self.input.waiting;
+        if waiting.steering {
             let inject = Inject::Steering { wants_more: false };
             self.enter(Phase::InjectPending { turn: turn_end.next, inject });
-        } else if self.may_be_revised() {
-            self.ask_after(turn_end, FinalizeStage::BeforeFinalize);
+        } else if waiting.follow_up {
+            self.enter(Phase::InjectPending { turn: turn_end.next, inject: Inject::FollowUp });
         } else {
             self.finish_run();
         }
+    }
+
+    fn is_anything_waiting(&self) -> bool {
+        self.input.waiting.steering || self.input.waiting.follow_up
     }
 
     fn may_be_revised(&self) -> bool {
@@ -160,6 +174,9 @@ impl Mover<'_> {
 
     /// A hook that cannot refuse anything has failed: the run cannot go on as its program meant it to.
     pub(super) fn hook_failed(&mut self, text: &str) {
+        if self.is_aborting() {
+            return self.abort();
+        }
         let message = self.failure_message(StopReason::Error, text.to_owned());
         let content = self.make(message);
         self.open_turn();

@@ -1,17 +1,17 @@
 //! InjectPending: messages move from the inbox to the transcript, in one commit.
 //!
-//! Owns the cursors over the inbox. It must never move a cursor without showing the messages that it passes, unless
-//! they were withdrawn.
+//! Owns the cursors over the inbox. It must never move a cursor without showing the messages that it passes,
+//! unless they were withdrawn.
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover, TurnEnd};
-use crate::input::{DrainedItem, Fact, Hook, HookAnswer, HookCall};
-use crate::phase::{Inject, ParkReason, Phase};
+use crate::input::{DrainedItem, Fact, HookAnswer};
+use crate::phase::{Inject, Phase};
 use crate::record::{Content, Mark};
 
 impl Mover<'_> {
     pub(super) fn inject(&mut self, turn: u32, inject: Inject, fact: &Fact) -> bool {
         match fact {
-            Fact::HookReturned { hook, answer } => return self.before_run(turn, inject, *hook, answer),
+            Fact::HookReturned { hook: _, answer } => return self.before_run(turn, answer),
             Fact::Drained { items } => return self.drained(turn, inject, items),
             Fact::Polled => return self.first_poll(turn, inject),
             // What was asked for is still shown first: the abort is carried out at the next checkpoint.
@@ -21,8 +21,12 @@ impl Mover<'_> {
             Fact::DeadlinePassed => self.note_deadline(),
             Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
             Fact::Stopped => {}
-            Fact::Missing { what } => self.park(ParkReason::Missing(what.clone())),
+            Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::ApprovalGiven { position, .. } | Fact::Resolved { position, .. } => {
+                self.take_stale(Some(*position))
+            }
+            Fact::Released { position } => self.take_stale(*position),
             Fact::Admitted(_)
             | Fact::RequestPrepared(_)
             | Fact::StreamOpened
@@ -32,22 +36,16 @@ impl Mover<'_> {
             | Fact::BatchAdmitted { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
-            | Fact::ApprovalGiven { .. }
-            | Fact::Resolved { .. }
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }
-            | Fact::CompactFailed { .. }
-            | Fact::Released { .. } => return ILLEGAL,
+            | Fact::CompactFailed { .. } => return ILLEGAL,
         }
         LEGAL
     }
 
     /// The hook that may refuse the run has answered. It fails closed: its own failure refuses too.
-    fn before_run(&mut self, turn: u32, inject: Inject, hook: HookCall, answer: &HookAnswer) -> bool {
-        if inject != Inject::BeforeRun || hook.hook != Hook::BeforeAgentRun {
-            return ILLEGAL;
-        }
+    fn before_run(&mut self, turn: u32, answer: &HookAnswer) -> bool {
         match answer {
             HookAnswer::Proceed => self.enter(Phase::InjectPending { turn, inject: Inject::Prompts }),
             HookAnswer::Block(reason) => self.refuse_run(reason),
@@ -63,9 +61,10 @@ impl Mover<'_> {
     }
 
     fn drained(&mut self, turn: u32, inject: Inject, items: &[DrainedItem]) -> bool {
+        let cursors = self.state.core.cursors;
         let turn_end = |wants_more| TurnEnd { next: turn, wants_more, is_steered: false };
         match inject {
-            Inject::Prompts => {
+            Inject::Prompts if is_in_order(items, 0) => {
                 let shown = self.show_items(items, Content::Prompt);
                 if shown == 0 && !items.is_empty() {
                     self.finish_run();
@@ -75,7 +74,7 @@ impl Mover<'_> {
                     self.after_first_poll(turn);
                 }
             }
-            Inject::Steering { wants_more } => {
+            Inject::Steering { wants_more } if is_in_order(items, cursors.steering) => {
                 // An abort between the poll and here leaves the messages in the inbox.
                 if self.is_aborting() {
                     self.abort();
@@ -85,7 +84,7 @@ impl Mover<'_> {
                     self.stream_ready(turn);
                 }
             }
-            Inject::FollowUp => {
+            Inject::FollowUp if is_in_order(items, cursors.follow_up) => {
                 if self.is_aborting() {
                     self.abort();
                 } else if self.take_items(items, |cursors| &mut cursors.follow_up) == 0 {
@@ -94,7 +93,11 @@ impl Mover<'_> {
                     self.stream_ready(turn);
                 }
             }
-            Inject::BeforeRun | Inject::FirstPoll => return ILLEGAL,
+            Inject::BeforeRun
+            | Inject::Prompts
+            | Inject::FirstPoll
+            | Inject::Steering { .. }
+            | Inject::FollowUp => return ILLEGAL,
         }
         LEGAL
     }
@@ -146,4 +149,10 @@ impl Mover<'_> {
         }
         shown
     }
+}
+
+/// Each item comes after the one before it, and none was taken before.
+fn is_in_order(items: &[DrainedItem], cursor: u64) -> bool {
+    let first = items.first().is_none_or(|item| item.position >= cursor);
+    first && items.is_sorted_by(|one, next| one.position < next.position)
 }

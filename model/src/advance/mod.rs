@@ -1,10 +1,10 @@
 //! The state machine: `advance(state, input)`.
 //!
-//! Owns every decision of the loop. It is total: every input in every phase gets an answer, at worst [`Rejected`]. It
-//! must never do I/O, ask a clock, or panic.
+//! Owns every decision of the loop. It is total: every input in every phase gets an answer, at worst
+//! [`Rejected`]. It must never do I/O, ask a clock, or panic.
 //!
-//! Reading order: this file dispatches by phase; one file a phase holds what each input does there; `flow` holds the
-//! checkpoints that phases share (top of a turn, end of a turn, abort).
+//! Reading order: this file dispatches by phase; one file a phase holds what each input does there; `flow`
+//! holds the checkpoints that phases share (top of a turn, end of a turn, abort).
 
 mod batch;
 mod batch_pump;
@@ -17,12 +17,13 @@ mod parked;
 mod queued;
 mod stream;
 
+use crate::effect::Effect;
 use crate::ids::{Label, Millis};
-use crate::input::Input;
+use crate::input::{Fact, Input};
 use crate::message::{Message, ToolResult};
 use crate::phase::{ParkReason, Phase};
 use crate::record::{Content, Mark, Moved};
-use crate::state::{Abort, AbortCause, RunState};
+use crate::state::{Abort, AbortCause, CallStatus, Owner, RunState};
 
 /// What a transition led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,21 +60,22 @@ pub struct Rejected {
 pub fn advance(state: RunState, input: &Input) -> Result<Step, Rejected> {
     let phase = state.core.phase.clone();
     let mut mover = Mover::new(state, input);
-    let is_legal = match &phase {
-        Phase::Queued => mover.queued(&input.fact),
-        Phase::InjectPending { turn, inject } => mover.inject(*turn, *inject, &input.fact),
-        Phase::Stream { turn, attempt, stage } => mover.stream(*turn, *attempt, *stage, &input.fact),
-        Phase::Dispatch { turn, stage } => mover.dispatch(*turn, *stage, &input.fact),
-        Phase::ExecuteTools { turn, stage } => mover.execute(*turn, *stage, &input.fact),
-        Phase::Finalize { turn, stage, wants_more, is_steered } => {
-            let next = turn.saturating_add(1);
-            let turn_end = TurnEnd { next, wants_more: *wants_more, is_steered: *is_steered };
-            mover.finalize(turn_end, *stage, &input.fact)
-        }
-        Phase::Compact { turn, attempt, stage } => mover.compact(*turn, *attempt, *stage, &input.fact),
-        Phase::Parked { reason, from } => mover.parked(reason, from, &input.fact),
-        Phase::Done { .. } => ILLEGAL,
-    };
+    let is_legal = mover.is_asked(&input.fact)
+        && match &phase {
+            Phase::Queued => mover.queued(&input.fact),
+            Phase::InjectPending { turn, inject } => mover.inject(*turn, *inject, &input.fact),
+            Phase::Stream { turn, attempt, stage } => mover.stream(*turn, *attempt, *stage, &input.fact),
+            Phase::Dispatch { turn, stage } => mover.dispatch(*turn, *stage, &input.fact),
+            Phase::ExecuteTools { turn, stage } => mover.execute(*turn, *stage, &input.fact),
+            Phase::Finalize { turn, stage, wants_more, is_steered } => {
+                let next = turn.saturating_add(1);
+                let turn_end = TurnEnd { next, wants_more: *wants_more, is_steered: *is_steered };
+                mover.finalize(turn_end, *stage, &input.fact)
+            }
+            Phase::Compact { turn, attempt, stage } => mover.compact(*turn, *attempt, *stage, &input.fact),
+            Phase::Parked { reason, from } => mover.parked(reason, from, &input.fact),
+            Phase::Done { .. } => ILLEGAL,
+        };
     match is_legal {
         LEGAL => Ok(mover.finish()),
         ILLEGAL => Err(Rejected { phase: phase.to_string(), input: input.fact.name() }),
@@ -127,6 +129,12 @@ impl<'a> Mover<'a> {
         Step { state, marks, made, results }
     }
 
+    /// A hook's answer counts only while that very question is open; every other fact is judged by its phase.
+    fn is_asked(&self, fact: &Fact) -> bool {
+        let Fact::HookReturned { hook, .. } = fact else { return LEGAL };
+        self.state.effects().contains(&Effect::RunHook(*hook))
+    }
+
     fn enter(&mut self, phase: Phase) {
         self.state.core.phase = phase;
     }
@@ -175,6 +183,13 @@ impl<'a> Mover<'a> {
         self.enter(Phase::Parked { reason, from });
     }
 
+    /// Something that the run needs is not there. A run that is ending waits for nobody.
+    fn miss(&mut self, what: &Label) {
+        if !self.is_aborting() {
+            self.park(ParkReason::Missing(what.clone()));
+        }
+    }
+
     /// Returns to the phase that was parked.
     fn unpark(&mut self, from: &Phase) {
         let deadline = &mut self.state.core.deadline;
@@ -209,8 +224,22 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// Notes the new owner of the run.
+    /// A decision that came too late: its place in the inbox is passed, so that it is not read again, and
+    /// nothing changes.
+    fn take_stale(&mut self, position: Option<u64>) {
+        self.take_control(position);
+    }
+
+    /// Notes the new owner of the run. After a reboot the absence of a mark proves nothing about a started
+    /// call.
     fn note_owner(&mut self, epoch: u64, boot_id: [u8; 16]) {
-        self.state.core.owner = crate::state::Owner { epoch, boot_id };
+        if self.state.core.owner.boot_id != boot_id {
+            for call in self.state.batch.iter_mut().flat_map(|batch| &mut batch.calls) {
+                if call.status == CallStatus::Started {
+                    call.marks.set_other_boot(true);
+                }
+            }
+        }
+        self.state.core.owner = Owner { epoch, boot_id };
     }
 }

@@ -9,7 +9,14 @@ use crate::phase::{ParkReason, Phase, StreamStage};
 impl Mover<'_> {
     pub(super) fn parked(&mut self, reason: &ParkReason, from: &Phase, fact: &Fact) -> bool {
         match fact {
-            Fact::ApprovalGiven { .. } | Fact::Resolved { .. } => return self.decide_call(from, fact),
+            Fact::ApprovalGiven { position, turn, call, decision } => {
+                self.take_control(Some(*position));
+                self.decide_call(reason, from, *turn, |mover| mover.approval(*call, decision));
+            }
+            Fact::Resolved { position, turn, call, resolution, reason: why } => {
+                self.take_control(Some(*position));
+                self.decide_call(reason, from, *turn, |mover| mover.resolved(*call, *resolution, why));
+            }
             Fact::CancelRequested { position, reason, is_handoff } => {
                 self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
                 self.unpark(from);
@@ -21,6 +28,7 @@ impl Mover<'_> {
                     ParkReason::Missing(_) | ParkReason::Quarantine => {
                         self.state.core.crashes = crate::state::Crashes::default();
                         self.unpark(from);
+                        self.go_on(from);
                     }
                     // These wait for another kind of decision; the release is taken and changes nothing.
                     ParkReason::Approval | ParkReason::UnknownOutcome | ParkReason::Budget(_) => {}
@@ -61,10 +69,42 @@ impl Mover<'_> {
         LEGAL
     }
 
-    fn decide_call(&mut self, from: &Phase, fact: &Fact) -> bool {
-        let Phase::ExecuteTools { turn, stage } = from else { return ILLEGAL };
-        self.unpark(from);
-        self.execute(*turn, *stage, fact)
+    /// A decision on a call of the parked batch. It moves the batch only if the run waits for nothing else;
+    /// one that came too late changes nothing.
+    fn decide_call(
+        &mut self,
+        reason: &ParkReason,
+        from: &Phase,
+        of_turn: u32,
+        decide: impl FnOnce(&mut Self) -> bool,
+    ) {
+        let Phase::ExecuteTools { turn, .. } = from else { return };
+        if *turn != of_turn || !decide(self) {
+            return;
+        }
+        match reason {
+            ParkReason::Approval | ParkReason::UnknownOutcome => {
+                self.unpark(from);
+                self.go_on(from);
+            }
+            ParkReason::Quarantine | ParkReason::Budget(_) | ParkReason::Missing(_) => {}
+        }
+    }
+
+    /// Moves a batch that decisions may have changed while it was parked; any other phase goes on by its
+    /// effects.
+    fn go_on(&mut self, from: &Phase) {
+        match from {
+            Phase::ExecuteTools { turn, .. } => self.pump(*turn),
+            Phase::Queued
+            | Phase::InjectPending { .. }
+            | Phase::Stream { .. }
+            | Phase::Dispatch { .. }
+            | Phase::Finalize { .. }
+            | Phase::Compact { .. }
+            | Phase::Parked { .. }
+            | Phase::Done { .. } => {}
+        }
     }
 
     /// The cap is asked again: an extension of something else changes nothing.
@@ -84,7 +124,8 @@ impl Mover<'_> {
                 self.open_turn();
                 self.abort();
             }
-            // Carried out by the phase itself: prompts are shown first, and every call of an answer gets its result.
+            // Carried out by the phase itself: prompts are shown first, and every call of an answer gets its
+            // result.
             Phase::Dispatch { .. } | Phase::InjectPending { .. } => {}
             Phase::Stream { .. }
             | Phase::Finalize { .. }

@@ -4,7 +4,7 @@
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
 use crate::input::{Admission, Fact, Hook};
-use crate::phase::{Inject, ParkReason, Phase};
+use crate::phase::{Inject, Phase};
 use crate::record::Mark;
 
 impl Mover<'_> {
@@ -21,8 +21,12 @@ impl Mover<'_> {
             }
             Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
             Fact::Stopped => {}
-            Fact::Missing { what } => self.park(ParkReason::Missing(what.clone())),
+            Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::ApprovalGiven { position, .. } | Fact::Resolved { position, .. } => {
+                self.take_stale(Some(*position))
+            }
+            Fact::Released { position } => self.take_stale(*position),
             Fact::Polled
             | Fact::Drained { .. }
             | Fact::RequestPrepared(_)
@@ -34,13 +38,10 @@ impl Mover<'_> {
             | Fact::HookReturned { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
-            | Fact::ApprovalGiven { .. }
-            | Fact::Resolved { .. }
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }
-            | Fact::CompactFailed { .. }
-            | Fact::Released { .. } => return ILLEGAL,
+            | Fact::CompactFailed { .. } => return ILLEGAL,
         }
         LEGAL
     }

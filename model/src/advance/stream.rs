@@ -1,8 +1,10 @@
 //! Stream: one model call, from the request to the answer or to the decision about its failure.
 //!
-//! Owns what an answer, a failure or a lost call means. It must never count a call twice: the intent counts it.
+//! Owns what an answer, a failure or a lost call means. It must never count a call twice: the intent counts
+//! it.
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover, TurnEnd};
+use crate::answer::is_settled;
 use crate::guard::retry::{Next, decide};
 use crate::ids::{Label, Millis};
 use crate::input::{Fact, Failure, Request};
@@ -13,19 +15,24 @@ use crate::state::Core;
 
 impl Mover<'_> {
     pub(super) fn stream(&mut self, turn: u32, attempt: u32, stage: StreamStage, fact: &Fact) -> bool {
-        let is_called = match stage {
-            StreamStage::InFlight | StreamStage::Open => true,
-            StreamStage::Ready | StreamStage::Backoff { .. } => false,
+        let (is_called, is_waiting) = match stage {
+            StreamStage::Ready => (false, false),
+            StreamStage::InFlight | StreamStage::Open => (true, false),
+            StreamStage::Backoff { .. } => (false, true),
         };
         match fact {
             Fact::RequestPrepared(request) if stage == StreamStage::Ready => {
                 self.request_prepared(turn, attempt, request);
             }
             Fact::StreamOpened if stage == StreamStage::InFlight => self.opened(turn, attempt),
-            Fact::ModelAnswered { message } if is_called => self.answered(turn, message),
-            Fact::ModelFailed(failure) if is_called => self.failed(turn, attempt, failure),
+            Fact::ModelAnswered { message } if is_called && is_settled(message) => {
+                self.answered(turn, message)
+            }
+            Fact::ModelFailed(failure) if is_called && failure.partial.as_deref().is_none_or(is_settled) => {
+                self.failed(turn, attempt, failure);
+            }
             Fact::ModelInterrupted { usage } if is_called => self.interrupted(turn, attempt, *usage),
-            Fact::TimerFired if !is_called && stage != StreamStage::Ready => {
+            Fact::TimerFired if is_waiting => {
                 self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Ready });
             }
             Fact::CancelRequested { position, reason, is_handoff } => {
@@ -37,10 +44,16 @@ impl Mover<'_> {
                 self.abort_unless_called(is_called);
             }
             Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
-            Fact::Stopped if is_called => self.interrupted(turn, attempt, None),
-            Fact::Stopped => {}
-            Fact::Missing { what } => self.park(ParkReason::Missing(what.clone())),
+            Fact::Stopped => self.lose_call(turn, attempt, is_called),
+            Fact::Missing { what } => {
+                self.lose_call(turn, attempt, is_called);
+                self.miss(what);
+            }
             Fact::Extended { position, by } => self.extend(*position, *by),
+            Fact::ApprovalGiven { position, .. } | Fact::Resolved { position, .. } => {
+                self.take_stale(Some(*position))
+            }
+            Fact::Released { position } => self.take_stale(*position),
             Fact::Admitted(_)
             | Fact::Polled
             | Fact::Drained { .. }
@@ -53,13 +66,10 @@ impl Mover<'_> {
             | Fact::HookReturned { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
-            | Fact::ApprovalGiven { .. }
-            | Fact::Resolved { .. }
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }
-            | Fact::CompactFailed { .. }
-            | Fact::Released { .. } => return ILLEGAL,
+            | Fact::CompactFailed { .. } => return ILLEGAL,
         }
         LEGAL
     }
@@ -68,6 +78,13 @@ impl Mover<'_> {
     fn abort_unless_called(&mut self, is_called: bool) {
         if !is_called {
             self.abort();
+        }
+    }
+
+    /// Nobody will tell any more what came of a call in flight.
+    fn lose_call(&mut self, turn: u32, attempt: u32, is_called: bool) {
+        if is_called {
+            self.interrupted(turn, attempt, None);
         }
     }
 
@@ -114,6 +131,7 @@ impl Mover<'_> {
         self.settle(message.usage);
         self.show_answer(Content::Answer);
         match message.stop_reason {
+            StopReason::Error if self.is_aborting() => self.end_interrupted(),
             StopReason::Error => {
                 self.end_failed(Outcome::Failed, Label::from(message.error_message.as_deref().unwrap_or("")));
             }
@@ -145,14 +163,19 @@ impl Mover<'_> {
         self.enter_aborted();
     }
 
+    /// The call failed while the run was being aborted: the next run is told of the failure alone.
+    fn end_interrupted(&mut self) {
+        self.close_turn();
+        self.mark(Mark::AgentEnd);
+        self.enter_aborted();
+    }
+
     fn failed(&mut self, turn: u32, attempt: u32, failure: &Failure) {
         self.settle(failure.usage);
         let core = &mut self.state.core;
         if core.abort.is_some() {
             self.show_failure(failure);
-            self.close_turn();
-            self.mark(Mark::AgentEnd);
-            return self.enter_aborted();
+            return self.end_interrupted();
         }
         let next = if core.wants.retries {
             decide(&mut core.retries, failure, core.wants.compacts)
@@ -199,7 +222,8 @@ impl Mover<'_> {
         self.show_answer(content);
     }
 
-    /// The call is lost, and nobody knows what it cost: it is charged as reserved. The same attempt is made again.
+    /// The call is lost, and nobody knows what it cost: it is charged as reserved. The same attempt is made
+    /// again.
     fn interrupted(&mut self, turn: u32, attempt: u32, usage: Option<Usage>) {
         let spent = &mut self.state.core.spent;
         spent.calls_lost = spent.calls_lost.saturating_add(1);

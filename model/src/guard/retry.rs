@@ -1,7 +1,7 @@
 //! What follows a failed model call.
 //!
-//! Owns the retry counters and the one decision about them. A retry re-issues the model call; it must never touch a
-//! committed tool result. The idle breaker lives here because it is fed by the same outcomes.
+//! Owns the retry counters and the one decision about them. A retry re-issues the model call; it must never
+//! touch a committed tool result. The idle breaker lives here because it is fed by the same outcomes.
 
 use serde::{Deserialize, Serialize};
 
@@ -79,7 +79,8 @@ impl Instruction {
     pub fn text(self) -> &'static str {
         match self {
             Self::ReasoningOnly => {
-                "Your last answer held reasoning but nothing to read. Give the visible answer now; do not start over."
+                "Your last answer held reasoning but nothing to read. Give the visible answer now; do not \
+                 start over."
             }
             Self::Empty => "Your last answer was empty. Go on from here and give the visible answer.",
         }
@@ -247,6 +248,90 @@ mod tests {
             run(&[(true, false), (true, false), (true, false), (true, false), (true, true), (true, false)]),
             1
         );
+    }
+
+    /// What follows each of the first failures of one kind, up to the first that ends the run: waits in
+    /// seconds.
+    fn waits(kind: FailureKind, can_compact: bool) -> (Vec<Option<u64>>, Next) {
+        let mut retries = Retries::new();
+        let mut waits = Vec::new();
+        loop {
+            match decide(&mut retries, &failure(kind, None), can_compact) {
+                Next::Retry { wait_ms } => waits.push(Some(wait_ms / 1_000)),
+                Next::Compact => waits.push(None),
+                end @ (Next::Fail | Next::Block) => {
+                    assert_eq!(usize::from(retries.charges), waits.len() + 1, "every retry is charged");
+                    return (waits, end);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_kind_of_failure_has_its_own_cap() {
+        use FailureKind as Kind;
+        let retried = |seconds: &[u64]| seconds.iter().copied().map(Some).collect::<Vec<_>>();
+        for kind in Kind::ALL {
+            let expected = match kind {
+                Kind::RateLimit => (retried(&[10, 20, 30]), Next::Block),
+                Kind::Overloaded | Kind::ServerError | Kind::Timeout | Kind::Idle | Kind::Connection => {
+                    (retried(&[2, 4, 8]), Next::Fail)
+                }
+                Kind::Silent => (retried(&[0, 0, 0]), Next::Fail),
+                Kind::ReasoningOnly => (retried(&[0, 0]), Next::Fail),
+                Kind::Empty | Kind::Missing => (retried(&[0]), Next::Fail),
+                Kind::ContextOverflow => (vec![None; 3], Next::Block),
+                Kind::Auth
+                | Kind::AuthPermanent
+                | Kind::Billing
+                | Kind::ModelNotFound
+                | Kind::SessionExpired
+                | Kind::TlsCertificate
+                | Kind::RoleOrdering
+                | Kind::ImageSize => (vec![], Next::Block),
+                Kind::Format | Kind::ThinkingUnsupported | Kind::Script | Kind::Unknown => {
+                    (vec![], Next::Fail)
+                }
+            };
+            assert_eq!(waits(kind, true), expected, "{}", kind.name());
+        }
+        assert_eq!(waits(Kind::ContextOverflow, false), (vec![], Next::Block));
+    }
+
+    #[test]
+    fn a_kind_does_not_use_up_the_count_of_another() {
+        let mut retries = Retries::new();
+        let kinds = [FailureKind::Empty, FailureKind::Missing, FailureKind::Silent, FailureKind::Connection];
+        for kind in kinds {
+            let next = decide(&mut retries, &failure(kind, None), false);
+            assert!(matches!(next, Next::Retry { .. }), "{}: {next:?}", kind.name());
+        }
+        assert_eq!(retries.instruction, Some(Instruction::Empty));
+        retries.note_answer();
+        assert_eq!(
+            retries,
+            Retries { charges: 5, empty: 1, missing: 1, silent: 1, ..Retries::default() },
+            "an answer forgets what passed and the instruction, and nothing else"
+        );
+    }
+
+    #[test]
+    fn the_budget_of_charges_ends_a_run_whatever_the_kind() {
+        let mut retries = Retries::new();
+        let mut next = Next::Fail;
+        for _ in 0..CHARGES_MAX {
+            next = decide(&mut retries, &failure(FailureKind::Connection, None), false);
+            retries.note_answer();
+        }
+        assert_eq!((next, retries.charges), (Next::Block, CHARGES_MAX));
+    }
+
+    #[test]
+    fn the_fifth_idle_call_without_progress_ends_a_run() {
+        let mut retries = Retries { idle_breaker: IDLE_BREAKER_MAX - 1, ..Retries::new() };
+        let with_text = Failure { had_text: true, ..failure(FailureKind::Idle, None) };
+        assert_eq!(decide(&mut retries.clone(), &with_text, false), Next::Retry { wait_ms: 2_000 });
+        assert_eq!(decide(&mut retries, &failure(FailureKind::Idle, None), false), Next::Block);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::{open, options};
+use super::{open, options, temp_dir};
 use crate::conformance::{compare, run_all};
 use crate::{
     Commit, Epoch, Error, JournalStore, Loaded, MemoryStore, Record, RunKey, Seq, Store, Stream, Ticket,
@@ -18,7 +18,7 @@ struct Temporary {
 
 impl Temporary {
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = temp_dir();
         Self { store: open(dir.path()), _dir: dir }
     }
 }
@@ -74,7 +74,7 @@ proptest! {
     /// The state is equal key by key to the one that is rebuilt from the journal.
     #[test]
     fn the_state_is_rebuilt_equal(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = temp_dir();
         let store = open(dir.path());
         compare(&bytes, &MemoryStore::new(), &store);
         store.close().unwrap();

@@ -4,7 +4,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{durable, open, options, ordered, run, seqs};
+use proptest::prelude::*;
+
+use super::{durable, open, options, ordered, run, seqs, temp_dir};
 use crate::fs::RealFs;
 use crate::{Cut, Error, JournalStore, Store, verify};
 
@@ -19,7 +21,8 @@ fn flip(path: &Path, offset: u64, bit: u8) {
     file.write_all_at(&[byte[0] ^ 1 << bit], offset).unwrap();
 }
 
-/// A killed store with three durable commits and an ordered one; answers where the last group begins and ends.
+/// A killed store with three durable commits and an ordered one; answers where the last group begins and
+/// ends.
 fn killed(dir: &Path) -> (u64, u64) {
     let store = open(dir);
     let epoch = store.claim().unwrap();
@@ -35,7 +38,7 @@ fn killed(dir: &Path) -> (u64, u64) {
 
 #[test]
 fn a_torn_tail_is_cut_and_said_so() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     let (before, after) = killed(dir.path());
     flip(&segment(dir.path(), 1), after - 3, 5);
     let store = open(dir.path());
@@ -49,7 +52,7 @@ fn a_torn_tail_is_cut_and_said_so() {
 
 #[test]
 fn a_bad_frame_that_was_durable_is_damage_and_no_open_goes_past_it() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     let (before, _) = killed(dir.path());
     flip(&segment(dir.path(), 1), before - 3, 5);
     for _ in 0..2 {
@@ -65,7 +68,7 @@ fn a_bad_frame_that_was_durable_is_damage_and_no_open_goes_past_it() {
 
 #[test]
 fn a_newer_format_is_refused_by_name() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     open(dir.path()).close().unwrap();
     let path = segment(dir.path(), 1);
     let mut bytes = std::fs::read(&path).unwrap();
@@ -94,14 +97,12 @@ fn closed(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 
 #[test]
 fn every_flipped_bit_is_found_and_located() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     let segments = closed(dir.path());
     assert_eq!(verify(dir.path()).unwrap().findings, []);
     for (path, bytes) in &segments {
         for offset in 0..bytes.len() {
-            let mut changed = bytes.clone();
-            changed[offset] ^= 1 << (offset % 8);
-            std::fs::write(path, &changed).unwrap();
+            flip(path, offset as u64, (offset % 8) as u8);
             match verify(dir.path()) {
                 Ok(report) => {
                     let places: Vec<_> =
@@ -115,14 +116,14 @@ fn every_flipped_bit_is_found_and_located() {
                 }
                 Err(error) => panic!("byte {offset} of {path:?}: {error}"),
             }
+            flip(path, offset as u64, (offset % 8) as u8);
         }
-        std::fs::write(path, bytes).unwrap();
     }
 }
 
 #[test]
 fn dropped_reordered_inserted_and_truncated_records_are_found() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     let segments = closed(dir.path());
     let (path, bytes) = &segments[0];
     let groups = groups(bytes);
@@ -160,4 +161,25 @@ fn groups(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
         from = offset + 1;
     }
     starts
+}
+
+proptest! {
+    /// Whatever a block says, reading it ends with an answer.
+    #[test]
+    fn any_bytes_are_read_without_a_panic(
+        tag in proptest::sample::select(vec![b'H', b'G', b'F', b'I']),
+        body in proptest::collection::vec(any::<u8>(), 0..400),
+    ) {
+        let mut bytes = vec![0; crate::frame::ENVELOPE];
+        bytes.extend([tag, crate::frame::FORMAT]);
+        bytes.extend(body);
+        let len = bytes.len();
+        crate::frame::close(&mut bytes, 0, len, 1, 0);
+        let content = crate::frame::block(&bytes, 1, 0).unwrap();
+        let _ = crate::frame::head(content);
+        let _ = crate::frame::group(content);
+        let _ = crate::frame::frame(content).map(crate::frame::Frame::to_record);
+        let _ = crate::index::footer(content);
+        let _ = crate::scan::group_at(&bytes, &crate::Point { segment: 1, ..crate::Point::START });
+    }
 }

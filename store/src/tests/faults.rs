@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::broken_disk::BrokenDisk;
-use super::{durable, open, options, ordered, run, seqs, with_put};
+use super::{durable, open, options, ordered, run, seqs, temp_dir, with_put};
 use crate::conformance::commit;
 use crate::{Epoch, Error, JournalStore, Require, Store, verify};
 
@@ -26,7 +26,7 @@ fn fail_once(disk: &BrokenDisk, operation: &'static str) {
 
 #[test]
 fn after_a_failed_barrier_waiting_commits_go_to_a_new_segment_and_ordered_ones_are_void() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     let disk = Arc::new(BrokenDisk::default());
     let (store, epoch) = open_on(&disk, dir.path());
     durable(&store, epoch, run(1), 0).unwrap();
@@ -51,7 +51,7 @@ fn after_a_failed_barrier_waiting_commits_go_to_a_new_segment_and_ordered_ones_a
 
 #[test]
 fn a_commit_that_waits_on_a_void_one_is_void_itself() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     let disk = Arc::new(BrokenDisk::default());
     let (store, epoch) = open_on(&disk, dir.path());
     ordered(&store, epoch, run(1), 0).unwrap();
@@ -63,7 +63,7 @@ fn a_commit_that_waits_on_a_void_one_is_void_itself() {
 
 #[test]
 fn a_counter_does_not_keep_what_a_void_commit_added() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     let disk = Arc::new(BrokenDisk::default());
     let (store, epoch) = open_on(&disk, dir.path());
     let reserving = |stream, durability| {
@@ -83,7 +83,7 @@ fn a_counter_does_not_keep_what_a_void_commit_added() {
 #[test]
 fn a_failed_or_short_write_loses_nothing() {
     for kind in ["write", "short"] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = temp_dir();
         let disk = Arc::new(BrokenDisk::default());
         let (store, epoch) = open_on(&disk, dir.path());
         ordered(&store, epoch, run(1), 0).unwrap();
@@ -105,7 +105,7 @@ fn a_failed_or_short_write_loses_nothing() {
 
 #[test]
 fn a_disk_that_stays_broken_is_an_error_until_it_is_whole_again() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     let disk = Arc::new(BrokenDisk::default());
     let (store, epoch) = open_on(&disk, dir.path());
     durable(&store, epoch, run(1), 0).unwrap();
@@ -123,8 +123,22 @@ fn a_disk_that_stays_broken_is_an_error_until_it_is_whole_again() {
 }
 
 #[test]
+fn what_was_refused_is_not_there_after_a_kill() {
+    for failing in ["sync", "write"] {
+        let dir = temp_dir();
+        let disk = Arc::new(BrokenDisk::default());
+        let (store, epoch) = open_on(&disk, dir.path());
+        durable(&store, epoch, run(1), 0).unwrap();
+        disk.set_rule(Some(Box::new(move |name, _| (name == failing).then(|| io::Error::other("broken")))));
+        assert!(matches!(durable(&store, epoch, run(1), 1), Err(Error::Io { .. })));
+        drop(store);
+        assert_eq!(seqs(&open(dir.path()), run(1)), [0]);
+    }
+}
+
+#[test]
 fn a_full_disk_refuses_new_runs_first_and_the_store_goes_on_when_space_is_back() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     let disk = Arc::new(BrokenDisk::default());
     let (store, epoch) = open_on(&disk, dir.path());
     durable(&store, epoch, run(1), 0).unwrap();

@@ -7,8 +7,10 @@ use std::time::Duration;
 use super::{durable, open, options, ordered, run, seqs, with_put};
 use crate::conformance::{commit, run_key};
 use crate::fs::RealFs;
+use crate::limits::FRAME_BYTES_MAX;
 use crate::{
-    CLOSED, Epoch, Error, JournalReader, JournalStore, OPENED, Opening, Options, Stats, Store, Stream, verify,
+    CLOSED, Epoch, Error, JournalReader, JournalStore, OPENED, Opening, Options, StateOptions, Stats, Store,
+    Stream, verify,
 };
 
 #[test]
@@ -151,6 +153,56 @@ fn a_journal_behind_its_state_is_refused() {
     std::fs::remove_dir_all(dir.path().join("journal")).unwrap();
     let refused = JournalStore::open(dir.path(), options(Arc::new(RealFs)));
     assert_eq!(refused.map(drop), Err(Error::Behind { journal: 0, state: 3 }));
+}
+
+#[test]
+fn a_commit_up_to_the_limit_is_taken_whatever_the_segment_and_a_larger_one_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let epoch = store.claim().unwrap();
+    let sized = |payload| {
+        let mut commit = commit(epoch, run(1), 0);
+        commit.payload = vec![5; payload];
+        store.commit(commit).wait()
+    };
+    let fixed = crate::frame::FRAME_FIXED + crate::frame::SALT;
+    let (got, max) = (FRAME_BYTES_MAX + 1, FRAME_BYTES_MAX);
+    assert_eq!(sized(got - fixed), Err(Error::TooLarge { what: "a commit", got, max }));
+    sized(max - fixed).unwrap();
+    drop(store);
+    let records = open(dir.path()).read_journal(run(1), 0, 1).unwrap();
+    assert_eq!(records[0].payload.as_ref().map(Vec::len), Some(max - fixed));
+    assert_eq!(verify(dir.path()).unwrap().findings, []);
+}
+
+#[test]
+fn commits_reads_and_the_next_open_do_without_a_sled_that_hangs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (let_go, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    let state = StateOptions {
+        lag_puts_max: 64,
+        stall_after: Duration::from_millis(20),
+        last_answer_wait: Duration::from_millis(20),
+        hook: Some(Arc::new(move |_| {
+            // Until the test ends.
+            let _ = held.lock().unwrap().recv();
+            Ok(())
+        })),
+        ..StateOptions::default()
+    };
+    let store = JournalStore::open(dir.path(), Options { state, ..options(Arc::new(RealFs)) }).unwrap();
+    let epoch = store.claim().unwrap();
+    for seq in 0..200 {
+        durable(&store, epoch, run(1), seq).unwrap();
+    }
+    assert_eq!(seqs(&store, run(1)).len(), 200);
+    assert_ne!(store.state_health().unwrap().degraded, None);
+    drop((let_go, store));
+    let store = open(dir.path());
+    assert!(store.opening().rebuilt.is_some());
+    let value = (b"kRun(01010101010101010101010101010101)".to_vec(), 199u64.to_le_bytes().to_vec());
+    assert_eq!(store.scan(b"k", None, 9).unwrap(), [value]);
 }
 
 #[test]

@@ -1,0 +1,105 @@
+//! `sprag ls`: the list of runs.
+
+use std::io::Write;
+
+use engine::control::Request;
+use engine::query::{self, Filter};
+use serde_json::Value;
+
+use crate::arguments::label;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::status::Status;
+use crate::text::{field, plain};
+
+/// List runs, newest first
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+In a pipe: run, status, turns, updated_at, model, custom_id, session and waiting_for, with tabs between them.
+
+Example:
+  sprag ls --status parked")]
+pub(crate) struct Ls {
+    /// Only runs in this status: queued, running, waiting, parked, completed, failed, blocked, cancelled or timed_out
+    #[arg(long, value_name = "STATUS")]
+    status: Option<query::Status>,
+    /// Only runs of this batch
+    #[arg(long, value_name = "NAME")]
+    batch: Option<String>,
+    /// Only runs of this session
+    #[arg(long, value_name = "KEY")]
+    session: Option<String>,
+    /// Only runs with this label; may be given more than once
+    #[arg(long = "label", value_name = "K=V", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// Most runs
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+    /// Print the list as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Ls {
+    pub(crate) fn run(self, context: &Context) -> Result<Status, Failure> {
+        let filter = Filter {
+            status: self.status,
+            batch: self.batch,
+            session: self.session,
+            labels: self.labels.into_iter().collect(),
+            limit: self.limit,
+        };
+        let request = Request::Ls { filter: filter.clone() };
+        let list = context.ask(&request, |store| query::list(store, &filter))?;
+        let mut output = context.output();
+        if self.json {
+            output.json(&list)?;
+        } else {
+            let runs = list.as_array().map(Vec::as_slice).unwrap_or_default();
+            let rows = runs.iter().map(|run| row(run, output.is_terminal)).collect();
+            output.rows(&HEAD, rows)?;
+        }
+        output.flush()?;
+        if list.as_array().is_some_and(Vec::is_empty) && !self.json {
+            // Not an error, and nothing for a pipe.
+            let _ = writeln!(std::io::stderr(), "no runs in {}", context.dir().display());
+        }
+        Ok(Status::Done)
+    }
+}
+
+const HEAD: [&str; 8] = ["RUN", "STATUS", "TURNS", "UPDATED", "MODEL", "JOB", "SESSION", "WAITING FOR"];
+/// Digits of a run id that a table has; nearly always more than enough to name it.
+const DIGITS: usize = 12;
+/// Characters of a name that a table has.
+const NAME_CHARS_MAX: usize = 24;
+
+fn row(run: &Value, is_table: bool) -> Vec<String> {
+    let id = field(run, "run");
+    let of = |name: &str| run.get(name).map_or_else(|| "-".to_owned(), plain);
+    // The session of a run that named none is the run itself.
+    let session = if field(run, "session") == id { "-".to_owned() } else { of("session") };
+    let row = ["run", "status", "turns", "updated_at", "model", "custom_id"].map(of);
+    let row = row.into_iter().chain([session, of("waiting_for")]);
+    if !is_table {
+        return row.collect();
+    }
+    row.zip(HEAD)
+        .map(|(text, head)| if head == "RUN" { first(&text, DIGITS) } else { short(head, text) })
+        .collect()
+}
+
+fn short(head: &str, text: String) -> String {
+    let is_name = ["MODEL", "JOB", "SESSION"].contains(&head);
+    let chars = text.chars().count();
+    if is_name && chars > NAME_CHARS_MAX {
+        // Of a path the end says more than the beginning.
+        let end: String = text.chars().skip(chars - NAME_CHARS_MAX + 1).collect();
+        return format!("…{end}");
+    }
+    text
+}
+
+fn first(text: &str, chars: usize) -> String {
+    text.chars().take(chars).collect()
+}

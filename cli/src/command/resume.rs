@@ -1,0 +1,148 @@
+//! `sprag resume`: continues what a crash or a stop left.
+
+use std::io::Write;
+
+use engine::config::Overrides;
+use engine::{Engine, Found, Note, Rest, query, report_json};
+use model::RunId;
+
+use crate::context::{Context, block_on};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::owner::{Ended, Owner, rest_of};
+use crate::status::Status;
+use crate::text::count;
+
+/// Lines of each kind that the report has in a text.
+const LINES_MAX: usize = 20;
+
+/// Continue runs that a crash or a stop left; ends when all are done or parked
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  sprag resume")]
+pub(crate) struct Resume {
+    /// The runs: ids, or beginnings of them [default: every run that can continue]
+    runs: Vec<String>,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Resume {
+    pub(crate) fn run(self, context: &Context) -> Result<Status, Failure> {
+        if !context.has_journal()? && self.runs.is_empty() {
+            return report(context.output(), &[], self.json).map(|()| Status::Done);
+        }
+        let config = context.config(&Overrides::default())?;
+        block_on(async {
+            let mut owner = Owner::open(context, config)?;
+            let resumed = self.resume(context, &mut owner).await;
+            owner.close().await?;
+            resumed
+        })
+    }
+
+    async fn resume(&self, context: &Context, owner: &mut Owner) -> Result<Status, Failure> {
+        let engine = owner.engine.clone();
+        let runs = self.find(&engine)?;
+        engine.resume(self.named().then_some(&runs))?;
+        let ended = owner.until(engine.rested()).await;
+        engine.stop().await;
+        report(context.output(), &engine.report(), self.json)?;
+        let mut rests = Vec::with_capacity(runs.len());
+        for run in &runs {
+            rests.push(rest_of(&engine.handle(*run)).await?);
+        }
+        match ended {
+            Ended::Done(()) if !rests.contains(&Some(Rest::Stopped)) => {
+                say_end(context, &engine, &runs, &rests)?;
+                Ok(Status::of_all(rests.iter().map(|rest| Status::of_rest(rest.as_ref()))))
+            }
+            ended @ (Ended::Done(()) | Ended::Stopped(_)) => {
+                // A stop that lets turns end is over when the runs rest.
+                let status = ended.stopped_by().unwrap_or(Status::Terminated);
+                let left = engine.live_runs()?.len() as u64;
+                let next = context.next("resume");
+                eprint(&format!("stopped; {} left; to continue: {next}", count(left, "run")));
+                Ok(status)
+            }
+        }
+    }
+
+    fn named(&self) -> bool {
+        !self.runs.is_empty()
+    }
+
+    fn find(&self, engine: &Engine) -> Result<Vec<RunId>, Failure> {
+        let live = engine.live_runs()?;
+        if !self.named() {
+            return Ok(live);
+        }
+        let find = |name: &String| {
+            let run = query::find_run(&**engine.store(), name)?;
+            if live.contains(&run) { Ok(run) } else { Err(engine::Error::RunEnded(run).into()) }
+        };
+        self.runs.iter().map(find).collect()
+    }
+}
+
+fn report(mut output: Output, notes: &[Note], is_json: bool) -> Result<(), Failure> {
+    if is_json {
+        output.json(&report_json(notes))?;
+        return Ok(output.flush()?);
+    }
+    for found in Found::ALL {
+        let of_kind: Vec<&Note> = notes.iter().filter(|note| note.found == found).collect();
+        for note in of_kind.iter().take(LINES_MAX) {
+            let call = note.call.map(|(turn, call)| format!("/{turn}.{call}")).unwrap_or_default();
+            let place = format!("{}{call}", note.run);
+            output.line(format!("{:<9} {place}  {}", found.name(), note.reason))?;
+        }
+        if of_kind.len() > LINES_MAX {
+            let more = of_kind.len() - LINES_MAX;
+            output.line(format!("{:<9} and {more} more; --json lists all", found.name()))?;
+        }
+    }
+    Ok(output.flush()?)
+}
+
+/// How the runs ended, and what moves those that did not.
+fn say_end(
+    context: &Context,
+    engine: &Engine,
+    runs: &[RunId],
+    rests: &[Option<Rest>],
+) -> Result<(), Failure> {
+    if runs.is_empty() {
+        eprint("nothing to continue");
+        return Ok(());
+    }
+    let mut counts: Vec<(&str, u64)> = Vec::new();
+    for (run, rest) in runs.iter().zip(rests) {
+        let name = match rest {
+            Some(Rest::Failed(_)) => "not driven because of an error",
+            Some(Rest::Done { .. } | Rest::Parked(_) | Rest::Waiting { .. } | Rest::Stopped) | None => {
+                query::show(&**engine.store(), *run)?.row.status.name()
+            }
+        };
+        match counts.iter_mut().find(|(found, _)| *found == name) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((name, 1)),
+        }
+    }
+    let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    eprint(&format!("{}: {}", count(runs.len() as u64, "run"), counts.join(", ")));
+    let unmoved = runs.iter().zip(rests).filter(|(_, rest)| !matches!(rest, Some(Rest::Done { .. })));
+    for (run, _) in unmoved.take(LINES_MAX) {
+        let why = query::why(&**engine.store(), *run, false)?;
+        eprint(&why.sentence);
+        if let Some(command) = why.command {
+            eprint(&format!("  next: {}", context.same_dir(&command)));
+        }
+    }
+    Ok(())
+}
+
+fn eprint(line: &str) {
+    // With stderr gone there is nobody left to tell.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

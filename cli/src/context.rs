@@ -1,0 +1,126 @@
+//! What every command starts from: the directory, the configuration, who owns the store.
+//!
+//! Owns the choice between an owner at work and the journal on disk. It must never open the store for a reader.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::config::{Config, Environment, Overrides};
+use engine::control::{Client, Request};
+use engine::{JournalView, data_dir};
+use serde::Serialize;
+use serde_json::Value;
+use store::{MemoryStore, Store};
+
+use crate::arguments::Globals;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::status::Status;
+
+/// Where a command works.
+pub(crate) struct Context {
+    environment: Environment,
+    dir: PathBuf,
+    /// The directory was named on the command line, so a command that follows must name it too.
+    is_dir_named: bool,
+    config_file: Option<PathBuf>,
+}
+
+impl Context {
+    pub(crate) fn new(globals: Globals) -> Result<Self, Failure> {
+        let environment = Environment::of_process().map_err(|error| {
+            Failure::usage(format!("the current directory is gone ({error}); change to one that exists"))
+        })?;
+        let is_dir_named = globals.data.is_some();
+        let dir = data_dir(globals.data, &environment)?;
+        Ok(Self { environment, dir, is_dir_named, config_file: globals.config })
+    }
+
+    /// The store's directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The current directory.
+    pub(crate) fn cwd(&self) -> &Path {
+        &self.environment.cwd
+    }
+
+    /// A variable of the environment that names a file.
+    pub(crate) fn file_variable(&self, name: &str) -> Option<PathBuf> {
+        self.environment.var(name).map(|file| self.environment.cwd.join(file))
+    }
+
+    /// The configuration, with what flags say.
+    pub(crate) fn config(&self, flags: &Overrides) -> Result<Config, Failure> {
+        Ok(engine::config::load(&self.environment, self.config_file.as_deref(), flags)?.config)
+    }
+
+    /// A command to type next, for the same directory.
+    pub(crate) fn next(&self, command: &str) -> String {
+        if self.is_dir_named {
+            format!("sprag --data {} {command}", self.dir.display())
+        } else {
+            format!("sprag {command}")
+        }
+    }
+
+    /// A command that the engine names, for the same directory.
+    pub(crate) fn same_dir(&self, command: &str) -> String {
+        command.strip_prefix("sprag ").map_or_else(|| command.to_owned(), |rest| self.next(rest))
+    }
+
+    /// The process that owns the directory, if one listens there.
+    pub(crate) fn owner(&self) -> Result<Option<Client>, Failure> {
+        Ok(Client::connect(&self.dir)?)
+    }
+
+    /// The journal on disk, read alone: no lock, no write.
+    pub(crate) fn journal(&self) -> Result<Arc<dyn Store>, Failure> {
+        if self.has_journal()? {
+            Ok(Arc::new(JournalView::open(&self.dir)?))
+        } else {
+            Ok(Arc::new(MemoryStore::new()))
+        }
+    }
+
+    /// True if there is a journal; a directory that no run was ever started in has none.
+    pub(crate) fn has_journal(&self) -> Result<bool, Failure> {
+        let journal = self.dir.join("journal");
+        journal.try_exists().map_err(|error| {
+            let message =
+                format!("{} cannot be read ({error}); choose another with --data", journal.display());
+            Failure::new(Status::Store, message)
+        })
+    }
+
+    /// Answers a question from the owner, or from the journal if there is none, as JSON either way.
+    pub(crate) fn ask<T: Serialize>(
+        &self,
+        request: &Request,
+        from_journal: impl FnOnce(&dyn Store) -> Result<T, engine::Error>,
+    ) -> Result<Value, Failure> {
+        if let Some(mut owner) = self.owner()? {
+            return Ok(owner.ask(request)?);
+        }
+        let answer = from_journal(&*self.journal()?)?;
+        serde_json::to_value(answer).map_err(|error| io::Error::other(error).into())
+    }
+
+    /// The command's output.
+    pub(crate) fn output(&self) -> Output {
+        Output::new()
+    }
+}
+
+/// Runs a future to its end on a runtime of the command's own.
+pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
+        Failure::new(Status::Internal, format!("the runtime does not start: {error}; free some threads"))
+    })?;
+    let ended = runtime.block_on(future);
+    // What still runs on other threads has nothing left to say.
+    runtime.shutdown_background();
+    ended
+}
