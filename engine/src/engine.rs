@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::accept::{self, Accepted};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
-use crate::driver::{Attached, Driver, load_state};
+use crate::driver::{Attached, Driver, Left, load_state};
 use crate::error::Error;
 use crate::harness::Harness;
 use crate::job::Job;
@@ -375,27 +375,27 @@ impl Engine {
         let engine = self.clone();
         self.driving.count.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
-            let rest = engine.drive(run, attached).await;
-            engine.settle(run, rest, holds_slot);
+            let left = engine.drive(run, attached).await;
+            engine.settle(run, left, holds_slot);
             engine.driving.count.fetch_sub(1, Ordering::AcqRel);
             engine.driving.changed.notify_waiters();
         });
     }
 
-    async fn drive(&self, run: RunId, attached: Attached) -> Result<Rest, Error> {
+    async fn drive(&self, run: RunId, attached: Attached) -> Result<Left, Error> {
         let mut driver = Driver::load(Arc::clone(&self.shared), run, attached)?;
         driver.settle().await?;
         Box::pin(driver.drive()).await
     }
 
     /// A driver has ended: its slot and, if the run has ended, its place in the lane are free.
-    fn settle(&self, run: RunId, rest: Result<Rest, Error>, holds_slot: bool) {
+    fn settle(&self, run: RunId, left: Result<Left, Error>, holds_slot: bool) {
         if holds_slot {
             lock(&self.shared.lanes).release(run);
         }
-        let rest = rest.unwrap_or_else(|error| {
+        let Left { rest, inbox_len } = left.unwrap_or_else(|error| {
             tracing::error!(%run, %error, "the run stopped");
-            Rest::Failed(error.to_string())
+            Left { rest: Rest::Failed(error.to_string()), inbox_len: u64::MAX }
         });
         match &rest {
             Rest::Done { .. } => lock(&self.shared.lanes).leave(run),
@@ -411,7 +411,7 @@ impl Engine {
             self.shared.runs.forget(run);
         }
         // A decision may have come in between the driver's last look and here.
-        if !is_done && !self.shared.stop.is_cancelled() && self.has_decision(run) {
+        if !is_done && !self.shared.stop.is_cancelled() && self.has_more(run, inbox_len) {
             let _ = self.wake(run, true);
         }
         self.run_ready();
@@ -440,11 +440,10 @@ impl Engine {
         });
     }
 
-    fn has_decision(&self, run: RunId) -> bool {
+    /// A parked run was given something that its last driver, who saw `seen` items, has not looked at.
+    fn has_more(&self, run: RunId, seen: u64) -> bool {
         let loaded = load_state(&*self.shared.store, run).ok().flatten();
-        loaded.is_some_and(|(state, len)| {
-            matches!(state.core.phase, Phase::Parked { .. }) && state.core.cursors.control < len
-        })
+        loaded.is_some_and(|(state, len)| matches!(state.core.phase, Phase::Parked { .. }) && seen < len)
     }
 
     /// Stops: drivers commit what they have and end; commands under supervisors run on. Returns when all have ended.
