@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         rest => {
             let report = bench::bench(&dir_of(rest.first()), has("--quick")).await?;
             if has("--json") {
-                println!("{}", serde_json::to_string(&report)?);
+                println!("{}", report.to_json());
             } else {
                 print!("{report}");
             }

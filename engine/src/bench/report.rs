@@ -93,6 +93,11 @@ impl BenchReport {
         }
     }
 
+    /// The object that scripts read.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!(self)
+    }
+
     /// The figures by their names, the store's beside the disk's.
     fn commits(&self) -> [(&'static str, CommitPoint, CommitPoint); 3] {
         [
