@@ -8,6 +8,13 @@
 //!     engine.submit(job) -> RunHandle { id, events(after), outcome().await, steer, follow_up, cancel, decide }
 //!     engine.resume(None)
 //! ```
+//!
+//! A whole program with a tool and a model of its own, `engine/examples/embed.rs`; started again after a crash, it goes
+//! on:
+//!
+//! ```no_run
+#![doc = include_str!("../examples/embed.rs")]
+//! ```
 
 mod accept;
 pub mod bench;

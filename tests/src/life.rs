@@ -26,6 +26,9 @@ use crate::world::{Answer, Ask, WallClock, World};
 /// Longest time, in the world's time, that a life may take: whoever needs more hangs.
 const LIFE: Duration = Duration::from_secs(3600);
 
+/// How often a process that cannot open its directory is started again.
+const OPENS_MAX: usize = 20;
+
 /// A machine that runs one process after another.
 pub struct Machine {
     /// Its power.
@@ -110,6 +113,9 @@ impl Machine {
             worked
         });
         drop(runtime);
+        if self.power.is_spent() {
+            return Worked::Failed("it never came to rest".to_owned());
+        }
         // What fails because the process dies is a death.
         if self.power.is_out() { Worked::Died } else { worked }
     }
@@ -125,22 +131,33 @@ impl Machine {
             state: StateOptions { cache_bytes: 1 << 20, ..StateOptions::default() },
             ..store::Options::default()
         };
-        let journal = Arc::new(JournalStore::open(dir, options.clone()).map_err(|error| error.to_string())?);
+        let journal = Arc::new(JournalStore::open(dir, options).map_err(|error| error.to_string())?);
         let store = Arc::new(Paced::new(Arc::clone(&journal), self.pace));
+        let engine = self.engine(scenario, world, dir, Arc::clone(&store) as Arc<dyn Store>)?;
+        world.enter(engine.clone());
+        Ok(Opened { engine, journal, store })
+    }
+
+    /// One more engine on an open store.
+    pub fn engine(
+        &self,
+        scenario: &Scenario,
+        world: &Arc<World>,
+        dir: &Path,
+        store: Arc<dyn Store>,
+    ) -> Result<Engine, String> {
         let script = Rehearsal::from_value(&scenario.script).map_err(|error| error.to_string())?;
         let mut builder = Engine::builder(dir)
             .without_commands()
-            .store(Arc::clone(&store) as Arc<dyn Store>)
-            .store_options(options)
+            .store(store)
+            .store_options(store::Options { boot_id: [self.boot; 16], ..store::Options::default() })
             .clock(WallClock(Arc::clone(world)))
             .provider("m", CountedModel::new(script, world))
             .harness(harness(world, &scenario.hooks, scenario.summarises));
         for (name, class) in TOOLS {
             builder = builder.tool(Doer::new(name, class, world));
         }
-        let engine = builder.open().map_err(|error| error.to_string())?;
-        world.enter(engine.clone());
-        Ok(Opened { engine, journal, store })
+        builder.open().map_err(|error| error.to_string())
     }
 
     async fn stage(
@@ -150,8 +167,14 @@ impl Machine {
         world: &Arc<World>,
         dir: &Path,
     ) -> Result<(), String> {
-        // A disk that failed once may not fail again: whoever opens tries twice.
-        let opened = self.open(scenario, world, dir).or_else(|_| self.open(scenario, world, dir))?;
+        let mut opened = self.open(scenario, world, dir);
+        for _ in 0..OPENS_MAX {
+            if opened.is_ok() {
+                break;
+            }
+            opened = self.open(scenario, world, dir);
+        }
+        let opened = opened?;
         let runs = submit(scenario, world, &opened.engine).await?;
         match stage {
             Stage::Cancel => {
@@ -188,7 +211,8 @@ pub struct Opened {
     pub engine: Engine,
     /// The store below.
     pub journal: Arc<JournalStore>,
-    store: Arc<Paced>,
+    /// The store that the engine sees.
+    pub store: Arc<Paced>,
 }
 
 impl Opened {

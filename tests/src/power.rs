@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 
 /// Acts of one machine after which it is taken to run in circles.
-const ACTS_MAX: usize = 20_000;
+const ACTS_MAX: usize = 2_000;
 
 /// What can be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,8 +39,8 @@ pub enum Blow {
     After,
     /// Half of it happens, and the process dies. Only writes can be torn.
     Torn,
-    /// It does not happen, the caller hears this error, and everything goes on.
-    Fault(io::ErrorKind),
+    /// It and so many acts of the disk after it do not happen, the caller hears this error, and everything goes on.
+    Fault(io::ErrorKind, usize),
     /// Half of a write happens, the caller hears so, and everything goes on.
     Short,
 }
@@ -83,6 +83,11 @@ impl Power {
         self.lock().acts.clone()
     }
 
+    /// True if the process was ended because it never came to rest.
+    pub fn is_spent(&self) -> bool {
+        self.lock().acts.len() >= ACTS_MAX
+    }
+
     /// True once the process has died.
     pub fn is_out(&self) -> bool {
         self.out.is_cancelled()
@@ -102,19 +107,22 @@ impl Power {
     pub fn act<T>(&self, act: Act, perform: impl FnOnce(Share) -> io::Result<T>) -> io::Result<T> {
         // Held throughout: the cut of one thread's act must not fall into the middle of another's.
         let mut plan = self.lock();
+        if plan.acts.len() >= ACTS_MAX {
+            self.cut();
+        }
         if self.is_out() {
             return Err(Self::gone());
         }
         match plan.next(act) {
             None => perform(Share::Whole),
-            Some(Blow::Fault(kind)) => Err(kind.into()),
+            Some(Blow::Fault(kind, _)) => Err(kind.into()),
             Some(Blow::Short) => perform(Share::Half),
             Some(blow @ (Blow::Before | Blow::After | Blow::Torn)) => {
                 // What it answers is lost with the process.
                 match blow {
                     Blow::After => drop(perform(Share::Whole)),
                     Blow::Torn => drop(perform(Share::Half)),
-                    Blow::Before | Blow::Fault(_) | Blow::Short => {}
+                    Blow::Before | Blow::Fault(..) | Blow::Short => {}
                 }
                 self.cut();
                 Err(Self::gone())
@@ -153,14 +161,22 @@ impl Plan {
     /// Counts an act and answers what strikes it. A fault is for the disk, and only writes fall short.
     fn next(&mut self, act: Act) -> Option<Blow> {
         let number = self.acts.len();
-        assert!(number < ACTS_MAX, "the process never comes to rest: {:?}", &self.acts[number - 20..]);
         self.acts.push(act);
-        let (_, blow) = self.blow.filter(|(at, _)| *at == number)?;
+        let (at, blow) = self.blow.as_mut()?;
+        let blow = match blow {
+            // An outage is over after so many failures, not after so much else.
+            Blow::Fault(kind, more) if *at < number && *more > 0 && act != Act::Effect => {
+                *more -= 1;
+                Blow::Fault(*kind, *more)
+            }
+            blow if *at == number => *blow,
+            _ => return None,
+        };
         match (blow, act) {
-            (Blow::Fault(_), Act::Effect) => None,
+            (Blow::Fault(..), Act::Effect) => None,
             (Blow::Short | Blow::Torn, Act::Write) => Some(blow),
             (Blow::Short | Blow::Torn, _) => None,
-            (Blow::Before | Blow::After | Blow::Fault(_), _) => Some(blow),
+            (Blow::Before | Blow::After | Blow::Fault(..), _) => Some(blow),
         }
     }
 }

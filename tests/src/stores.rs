@@ -1,7 +1,8 @@
-//! Stores around the real one: one that makes the order of disk operations repeatable, and one that is broken on purpose.
+//! Stores around the real one: one that makes the order of disk operations repeatable, and broken ones.
 //!
 //! Owns nothing of what the journal does; each forwards to it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use store::{
@@ -18,6 +19,8 @@ pub enum Pace {
     Free,
     /// Broken: what should be durable is answered before it is, and nothing is ever waited for.
     Hasty,
+    /// Broken: whoever commits is taken for the newest owner.
+    Unfenced,
 }
 
 /// A journal at a pace.
@@ -26,12 +29,14 @@ pub struct Paced {
     pace: Pace,
     /// Commits that a hasty store has answered and not written.
     owed: Mutex<Vec<Commit>>,
+    /// The newest owner's epoch.
+    newest: AtomicU64,
 }
 
 impl Paced {
     /// The journal at this pace.
     pub fn new(journal: Arc<JournalStore>, pace: Pace) -> Self {
-        Self { journal, pace, owed: Mutex::default() }
+        Self { journal, pace, owed: Mutex::default(), newest: AtomicU64::new(0) }
     }
 
     fn commit_hastily(&self, commit: Commit) -> Ticket {
@@ -66,6 +71,12 @@ impl Store for Paced {
                 self.wait();
                 ticket
             }
+            Pace::Unfenced => {
+                let epoch = Epoch(self.newest.load(Ordering::Relaxed));
+                let ticket = self.journal.commit(Commit { epoch, ..commit });
+                self.wait();
+                ticket
+            }
             Pace::Hasty if commit.expect_seq > 0 => self.commit_hastily(commit),
             Pace::Hasty => self.journal.commit(commit),
         }
@@ -85,7 +96,9 @@ impl Store for Paced {
     }
 
     fn claim(&self) -> Result<Epoch, Error> {
-        self.journal.claim()
+        let epoch = self.journal.claim()?;
+        self.newest.fetch_max(epoch.0, Ordering::Relaxed);
+        Ok(epoch)
     }
 
     fn read_journal(&self, stream: Stream, from: Seq, limit: usize) -> Result<Vec<Record>, Error> {

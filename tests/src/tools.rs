@@ -3,6 +3,7 @@
 //! Owns no claim: whether a deed may stand twice is for the suites to say.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::provider::{Intent, ModelProvider, Rehearsal, Request, StreamEvent};
 use engine::tool::{CallContext, Probe, Tool, ToolSpec};
@@ -35,7 +36,7 @@ impl Doer {
     pub fn new(name: &str, class: RecoveryClass, world: &Arc<World>) -> Self {
         let parameters = json!({"type": "object", "properties": {
             "n": {"type": "integer"}, "then": {"type": "string"}, "say": {"type": "string"},
-            "ask": {"type": "boolean"}, "fail": {"type": "boolean"},
+            "ask": {"type": "boolean"}, "fail": {"type": "boolean"}, "ms": {"type": "integer"},
         }});
         let spec = ToolSpec::new(name, "Leaves a deed.", parameters).class(class);
         Self { spec, world: Arc::clone(world) }
@@ -52,8 +53,9 @@ impl Tool for Doer {
         &self.spec
     }
 
-    /// Leaves the deed, then lets the client ask what the argument `then` says.
+    /// Waits `ms`, leaves the deed, then lets the client ask what the argument `then` says.
     async fn run(&self, call: CallContext) -> Result<ToolResult, String> {
+        tokio::time::sleep(Duration::from_millis(call.args["ms"].as_u64().unwrap_or(0))).await;
         let (tool, key) = (self.spec.name.clone(), call.idempotency_key.clone());
         self.world.perform(Deed { tool, class: self.spec.class, key: key.clone() }).await;
         let say = call.args["say"].as_str().unwrap_or_default().to_owned();

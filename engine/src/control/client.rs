@@ -52,13 +52,8 @@ impl Client {
         let lost = |error: &io::Error| ClientError::Lost { dir: dir.to_owned(), reason: error.to_string() };
         let stream = match Address::new(dir, SOCKET).and_then(|address| UnixStream::connect(address.path())) {
             Ok(stream) => stream,
-            Err(error) => match error.kind() {
-                // The file of an owner that was killed stays behind; the next owner replaces it.
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => return Ok(None),
-                // Whoever listens there serves another user; the store itself will say what is allowed.
-                io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory => return Ok(None),
-                _ => return Err(lost(&error)),
-            },
+            Err(error) if is_nobody(&error) => return Ok(None),
+            Err(error) => return Err(lost(&error)),
         };
         check_peer(dir, &stream)?;
         stream.set_read_timeout(Some(GREETING_TIMEOUT)).map_err(|error| lost(&error))?;
@@ -120,6 +115,13 @@ impl Client {
     fn lost(&self, reason: &dyn ToString) -> ClientError {
         ClientError::Lost { dir: self.dir.clone(), reason: reason.to_string() }
     }
+}
+
+/// True if nobody listens for this user. The file of an owner that was killed stays behind; the next owner replaces it.
+/// Where the way is barred, the store itself will say what is allowed.
+fn is_nobody(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound, PermissionDenied};
+    [NotFound, ConnectionRefused, PermissionDenied, NotADirectory].contains(&error.kind())
 }
 
 /// A prompt is for the owner of the directory only: whoever listens must be the same user.

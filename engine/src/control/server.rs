@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::SOCKET;
+use super::act::Act;
 use super::address::Address;
 use super::protocol::{Kind, Left, PROTOCOL, REQUEST_BYTES_MAX, Refusal, Reply, Request, Welcome};
 use crate::engine::Engine;
@@ -209,10 +210,12 @@ impl Service {
                 self.events(&run, after.as_deref(), follow, peer).await?
             }
             Request::Act { run, key, act } => {
-                let found = self.read(move |store| Ok(Reply::ok(&find(store, &run)?.to_string()))).await;
+                let store = Arc::clone(self.engine.store());
+                let found = tokio::task::spawn_blocking(move || find(&*store, &run)).await;
                 match found {
-                    Reply::Ok(Value::String(run)) => self.act(&run, &key, &act).await,
-                    refused => refused,
+                    Ok(Ok(run)) => self.act(run, &key, &act).await,
+                    Ok(Err(error)) => Reply::Error(Refusal::from(&error)),
+                    Err(error) => internal(&error),
                 }
             }
             Request::Stop { drain } => self.stop(drain).await,
@@ -229,14 +232,11 @@ impl Service {
         match tokio::task::spawn_blocking(move || question(&*store)).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(error)) => Reply::Error(Refusal::from(&error)),
-            Err(error) => Reply::Error(Refusal { kind: Kind::Internal, message: error.to_string() }),
+            Err(error) => internal(&error),
         }
     }
 
-    async fn act(&self, run: &str, key: &str, act: &super::Act) -> Reply {
-        let Ok(run) = run.parse::<RunId>() else {
-            return Reply::Error(Refusal::request(format!("`{run}` is not a run id")));
-        };
+    async fn act(&self, run: RunId, key: &str, act: &Act) -> Reply {
         match act.perform(&self.engine, run, key).await {
             Ok(()) => Reply::ok(&run.to_string()),
             Err(error) => Reply::Error(Refusal::from(&error)),
@@ -303,7 +303,7 @@ impl Service {
     async fn follow(
         &self,
         run: RunId,
-        after: Option<Place>,
+        mut after: Option<Place>,
         peer: &mut Peer,
     ) -> io::Result<Result<bool, Error>> {
         let mut events = match self.engine.handle(run).events(after) {
@@ -311,16 +311,21 @@ impl Service {
             Err(error) => return Ok(Err(error)),
         };
         loop {
-            tokio::select! {
+            let event = tokio::select! {
                 biased;
-                event = events.next() => match event {
-                    Some(Ok(event)) => peer.event(&event).await?,
-                    Some(Err(error)) => return Ok(Err(error)),
-                    None => return Ok(Ok(true)),
-                },
-                () = self.closing.cancelled() => return Ok(Ok(false)),
+                event = events.next() => event,
+                // What is committed is still told.
+                () = self.closing.cancelled() => return self.page(run, after, peer).await,
                 // The client is gone, or asks something else.
                 _ = peer.reading.fill_buf() => return Ok(Ok(false)),
+            };
+            match event {
+                Some(Ok(event)) => {
+                    peer.event(&event).await?;
+                    after = event.place.or(after);
+                }
+                Some(Err(error)) => return Ok(Err(error)),
+                None => return Ok(Ok(true)),
             }
         }
     }
@@ -328,6 +333,10 @@ impl Service {
 
 fn find(store: &dyn Store, run: &str) -> Result<RunId, Error> {
     query::find_run(store, run)
+}
+
+fn internal(error: &tokio::task::JoinError) -> Reply {
+    Reply::Error(Refusal { kind: Kind::Internal, message: error.to_string() })
 }
 
 fn welcome() -> Welcome {

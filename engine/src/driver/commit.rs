@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use model::encode::{Change, Part};
 use model::input::RecoveryClass;
 use model::{Effect, Fact, Input, LOGIC_VERSION, Moved, Phase, RunState, ToolResult};
@@ -47,10 +48,7 @@ impl Driver {
                 }
                 // A barrier failed and took back what this step builds on: what happened since is told again.
                 Err(store::Error::Void | store::Error::Conflict { .. }) => {
-                    if let Some(effect) = effect {
-                        self.known.push((effect, moved.input.fact));
-                    }
-                    return self.reload();
+                    return self.take_back(effect.map(|effect| (effect, moved.input.fact)));
                 }
                 Err(error @ (store::Error::NoSpace { .. } | store::Error::Io { .. })) => {
                     tracing::warn!(run = %self.run, %error, "the run waits for the disk");
@@ -106,6 +104,9 @@ impl Driver {
         let ticket = self.shared.store.commit(commit);
         if is_durable {
             ticket.await?;
+        } else if let Some(Err(error @ store::Error::TooLarge { .. })) = ticket.now_or_never() {
+            // It never reached the writer. Whatever else befalls an ordered commit is met at the next barrier.
+            return Err(error);
         }
         self.encoded = encoded;
         Ok(is_durable)
@@ -150,11 +151,11 @@ impl Driver {
         }
         self.inbox.forget(&self.state.core.cursors);
         if is_durable {
-            self.known.clear();
-            self.retold.clear();
+            self.unsynced.clear();
+            self.untold.retain(|(effect, _)| self.effects.contains(effect));
             self.sweep_calls();
         } else if let Some(effect) = effect {
-            self.known.push((effect, moved.input.fact));
+            self.unsynced.push((effect, moved.input.fact));
         }
         self.watched.set_committed(seq);
         for event in shown.events {
@@ -192,6 +193,20 @@ impl Driver {
                 let _ = std::fs::remove_dir_all(dir);
             }
         });
+    }
+
+    /// A failed barrier took back everything since the last one. What happened did happen: it is told again.
+    fn take_back(&mut self, newest: Option<(Effect, Fact)>) -> Result<(), Error> {
+        if let Some((effect, _)) = &newest {
+            self.active.retain(|active| active != effect);
+        }
+        let untold = std::mem::take(&mut self.untold);
+        self.untold = std::mem::take(&mut self.unsynced);
+        self.untold.extend(newest);
+        self.untold.extend(untold);
+        // Their results are not durable after all.
+        self.left_over.clear();
+        self.reload()
     }
 
     /// Gives an event to the awaited sink. Its failure aborts the run.

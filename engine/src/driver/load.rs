@@ -77,8 +77,8 @@ impl Driver {
             updates: mpsc::channel(TOOL_UPDATES_MAX),
             cancel: CancellationToken::new(),
             deadline: None,
-            known: Vec::new(),
-            retold: Vec::new(),
+            unsynced: Vec::new(),
+            untold: Vec::new(),
             left_over: Vec::new(),
             is_stopping: false,
             sink_failure: None,
@@ -95,8 +95,6 @@ impl Driver {
         let store = &*self.shared.store;
         let (state, _) =
             load_state(store, self.run)?.ok_or_else(|| Error::NoSuchRun(self.run.to_string()))?;
-        self.known.append(&mut self.retold);
-        self.retold = std::mem::take(&mut self.known);
         self.encoded = Encoded::all(&state).0;
         self.effects = state.effects();
         self.state = state;

@@ -108,10 +108,10 @@ pub(crate) struct Driver {
     /// Cancelled when the run is to end: whatever is under way ends soon.
     cancel: CancellationToken,
     deadline: Option<(Millis, Pin<Box<Sleep>>)>,
-    /// What happened since the last barrier, to be told again if that barrier fails.
-    known: Vec<(Effect, Fact)>,
-    /// What is told again, since a barrier has failed, in order.
-    retold: Vec<(Effect, Fact)>,
+    /// What happened since the last barrier, to be told again if the next one fails.
+    unsynced: Vec<(Effect, Fact)>,
+    /// What a failed barrier took back, to be told again in this order.
+    untold: Vec<(Effect, Fact)>,
     /// Directories of calls whose result waits for its barrier.
     left_over: Vec<std::path::PathBuf>,
     is_stopping: bool,
@@ -130,6 +130,10 @@ impl Driver {
         loop {
             if !self.is_stopping && self.shared.stop.is_cancelled() {
                 self.stop();
+            }
+            if self.state.core.owner != self.shared.owner() {
+                // A failed barrier took back that the run is ours, and what was settled with it.
+                self.settle().await?;
             }
             if let Some(rest) = self.rest() {
                 return self.sink_failure.map_or(Ok(rest), |failure| Err(Error::Sink(failure)));

@@ -13,6 +13,7 @@ use super::context::prepare;
 use super::load::{load_state, session_context};
 use super::{Driver, Performed};
 use crate::error::Error;
+use crate::harness::default_conversion;
 use crate::keys;
 use crate::provider::{Prepared, Request};
 use crate::tool::ToolSpec;
@@ -37,13 +38,12 @@ impl Driver {
         Ok(None)
     }
 
-    /// What is known of an effect since before a failed barrier took its commit back.
+    /// What has happened already, and was taken back by a failed barrier.
     fn tell_again(&mut self) -> Option<Performed> {
-        let index = self
-            .retold
-            .iter()
-            .position(|(effect, _)| self.effects.contains(effect) && !self.active.contains(effect))?;
-        let (effect, fact) = self.retold.remove(index);
+        let stands =
+            |(effect, _): &(Effect, Fact)| self.effects.contains(effect) && !self.active.contains(effect);
+        let index = self.untold.iter().position(stands)?;
+        let (effect, fact) = self.untold.remove(index);
         Some(Performed { effect, fact })
     }
 
@@ -243,7 +243,12 @@ fn owned<'a>(items: impl Iterator<Item = (u64, &'a Message)>) -> Vec<(u64, Messa
 }
 
 fn converted(context: &dyn crate::harness::Context, message: &Arc<Prepared>) -> Option<Arc<Prepared>> {
-    let seen = context.convert_to_llm(&message.message)?;
+    // What the engine itself tells the model is a user message before the program's conversion sees it.
+    let own = match &message.message {
+        Message::Custom(_) => default_conversion(&message.message),
+        Message::User(_) | Message::Assistant(_) | Message::ToolResult(_) => None,
+    };
+    let seen = context.convert_to_llm(own.as_ref().unwrap_or(&message.message))?;
     if seen == message.message { Some(Arc::clone(message)) } else { Some(Arc::new(prepare(seen))) }
 }
 

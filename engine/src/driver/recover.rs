@@ -20,6 +20,7 @@ impl Driver {
         let owner = self.shared.owner();
         let is_own = self.state.core.owner == owner;
         if !is_own {
+            self.untold.clear();
             let fact = Fact::Resumed { epoch: owner.epoch, boot_id: owner.boot_id };
             self.apply(None, fact).await?;
         }
@@ -41,7 +42,9 @@ impl Driver {
                     self.shared.report.note(self.run, None, Found::Repeated, "a model call was in flight");
                     self.apply(Some(effect), Fact::ModelInterrupted { usage: None }).await?;
                 }
-                Effect::RunTool { turn, call, class } => self.settle_call(turn, call, class).await?,
+                Effect::RunTool { turn, call, class } => {
+                    self.settle_call(effect, turn, call, class).await?;
+                }
                 Effect::AwaitLane
                 | Effect::Poll { .. }
                 | Effect::Drain { .. }
@@ -59,7 +62,13 @@ impl Driver {
     }
 
     /// One call that may have run. What may run again stays as it is: the ordinary loop performs it.
-    async fn settle_call(&mut self, turn: u32, call: u16, class: RecoveryClass) -> Result<(), Error> {
+    async fn settle_call(
+        &mut self,
+        effect: Effect,
+        turn: u32,
+        call: u16,
+        class: RecoveryClass,
+    ) -> Result<(), Error> {
         let place = Some((turn, call));
         match class {
             RecoveryClass::ReadOnly | RecoveryClass::Keyed => {
@@ -74,17 +83,17 @@ impl Driver {
                 Probe::Ran(result) => {
                     self.shared.report.note(self.run, place, Found::Collected, "the call had its effect");
                     let recovered = Some(Recovered::Probed);
-                    self.apply(None, Fact::ToolReturned { call, result, recovered }).await
+                    self.apply(Some(effect), Fact::ToolReturned { call, result, recovered }).await
                 }
-                Probe::Unknown => self.settle_unknown(turn, call).await,
+                Probe::Unknown => self.settle_unknown(effect, turn, call).await,
             },
-            RecoveryClass::Adoptable => self.settle_adoptable(turn, call).await,
-            RecoveryClass::AtMostOnce => self.settle_unknown(turn, call).await,
+            RecoveryClass::Adoptable => self.settle_adoptable(effect, turn, call).await,
+            RecoveryClass::AtMostOnce => self.settle_unknown(effect, turn, call).await,
         }
     }
 
     /// One call whose process may have outlived its engine.
-    async fn settle_adoptable(&mut self, turn: u32, call: u16) -> Result<(), Error> {
+    async fn settle_adoptable(&mut self, effect: Effect, turn: u32, call: u16) -> Result<(), Error> {
         let (found, takeover, words) = match self.probe(turn, call).await {
             Probe::DidNotRun => (Found::Started, Takeover::DidNotRun, "the command had not run"),
             Probe::Running => (Found::Adopted, Takeover::Adopted, "the command is running"),
@@ -97,19 +106,19 @@ impl Driver {
                 );
                 let recovered = Takeover::Collected.recovered();
                 let result = Takeover::told(Some(Takeover::Collected), result);
-                return self.apply(None, Fact::ToolReturned { call, result, recovered }).await;
+                return self.apply(Some(effect), Fact::ToolReturned { call, result, recovered }).await;
             }
-            Probe::Unknown => return self.settle_unknown(turn, call).await,
+            Probe::Unknown => return self.settle_unknown(effect, turn, call).await,
         };
         self.shared.report.note(self.run, Some((turn, call)), found, words);
         self.takeovers.push(((turn, call), takeover));
         Ok(())
     }
 
-    async fn settle_unknown(&mut self, turn: u32, call: u16) -> Result<(), Error> {
+    async fn settle_unknown(&mut self, effect: Effect, turn: u32, call: u16) -> Result<(), Error> {
         self.shared.report.note(self.run, Some((turn, call)), Found::Unknown, "the call may have run");
         let policy = self.unknown_policy(call);
-        self.apply(None, Fact::ToolUnknown { call, policy }).await
+        self.apply(Some(effect), Fact::ToolUnknown { call, policy }).await
     }
 
     /// What follows when the outcome of a call is unknown.

@@ -197,7 +197,10 @@ async fn follow(watch: &mut Watch, call: &CallContext, dir: &Path) {
     loop {
         tokio::select! {
             biased;
-            () = watch.until_free() => return,
+            () = watch.until_free() => {
+                show(call, dir, &mut shown);
+                return;
+            }
             () = call.cancel.cancelled(), if ending.is_none() => {
                 ending = Some(tokio::time::Instant::now());
                 is_asked = ask_to_end(dir);

@@ -90,6 +90,7 @@ fn open(dir: &std::path::Path, replies: &[Reply], body: Body) -> (Engine, Arc<Lo
     let engine = Engine::builder(dir)
         .provider("m", ScriptedModel::new(&log, replies))
         .tool(ScriptedTool::new(&log, body))
+        .without_commands()
         .open()
         .unwrap();
     (engine, log)

@@ -31,12 +31,21 @@ pub struct Script {
     pub withdrawn: Vec<&'static str>,
     pub hooks: Vec<Hook>,
     pub answers: Vec<(&'static str, Answer)>,
-    pub abort: Option<(&'static str, &'static str, bool)>,
+    pub abort: Option<AbortAt>,
     pub sink_fails_at: Option<&'static str>,
     pub deferred: Option<fn(&str) -> Result<Option<Body>, String>>,
     pub is_sequential: bool,
     pub shown: Shown,
     pub continues: Continues,
+}
+
+/// When a run is aborted.
+#[derive(Clone, Copy)]
+pub struct AbortAt {
+    /// As soon as this line is in the trace; before anything, if it is empty.
+    pub line: &'static str,
+    pub reason: &'static str,
+    pub is_handoff: bool,
 }
 
 /// Which name of a call the line of its body has.
@@ -147,12 +156,12 @@ impl Script {
 
     /// The run is aborted as soon as this line is in the trace.
     pub fn abort_at(self, line: &'static str, reason: &'static str) -> Self {
-        Self { abort: Some((line, reason, false)), ..self }
+        Self { abort: Some(AbortAt { line, reason, is_handoff: false }), ..self }
     }
 
     /// The run is handed over as soon as this line is in the trace.
     pub fn handoff_at(self, line: &'static str) -> Self {
-        Self { abort: Some((line, "handed over", true)), ..self }
+        Self { abort: Some(AbortAt { line, reason: "handed over", is_handoff: true }), ..self }
     }
 
     /// The sink refuses the event with this line.
@@ -217,10 +226,10 @@ impl Script {
             .iter()
             .fold(builder, |builder, body| builder.tool(ScriptedTool::new(&log, body.clone())));
         let engine = builder.open().expect("the script is a whole engine");
-        let abort = self.abort.map(|(_, reason, is_handoff)| Abort {
+        let abort = self.abort.map(|abort| Abort {
             token: log.abort_token(),
-            reason: reason.to_owned(),
-            is_handoff,
+            reason: abort.reason.to_owned(),
+            is_handoff: abort.is_handoff,
         });
         (LoopConfig { engine, job: self.job(), abort }, log)
     }
@@ -287,6 +296,11 @@ struct Deferred {
 
 #[async_trait::async_trait]
 impl Context for Deferred {
+    /// Custom messages are not for the model.
+    fn convert_to_llm(&self, message: &Message) -> Option<Message> {
+        (message.role() != model::Role::Custom).then(|| message.clone())
+    }
+
     fn resolve_tool(&self, name: &str) -> Result<Option<Arc<dyn Tool>>, String> {
         let found = (self.find)(name)?;
         Ok(found.map(|body| Arc::new(ScriptedTool::new(&self.log, body)) as Arc<dyn Tool>))

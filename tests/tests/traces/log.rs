@@ -7,7 +7,7 @@ use model::{Block, Message};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::Shown;
+use crate::harness::{AbortAt, Shown};
 
 /// The lines so far. A line may abort the run; tools may wait for one.
 pub struct Log {
@@ -19,15 +19,15 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn new(abort: Option<(&'static str, &'static str, bool)>, shown: Shown) -> Self {
+    pub fn new(abort: Option<AbortAt>, shown: Shown) -> Self {
         let token = CancellationToken::new();
-        if abort.is_some_and(|(line, ..)| line.is_empty()) {
+        if abort.is_some_and(|abort| abort.line.is_empty()) {
             token.cancel();
         }
         Self {
             lines: watch::Sender::default(),
             bodies: Mutex::default(),
-            abort: abort.map(|(line, ..)| line),
+            abort: abort.map(|abort| abort.line),
             token,
             shown,
         }

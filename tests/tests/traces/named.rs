@@ -425,6 +425,52 @@ fn hooks_change_results() {
     );
 }
 
+#[test]
+fn a_hook_that_fails_after_the_turn() {
+    check(
+        script("16b prepareNextTurn throws")
+            .polls()
+            .hooks(&[Hook::PrepareNextTurn])
+            .answer("HOOK:prepareNextTurn()", Answer::Fails("broken"))
+            .model([text("a")]),
+    );
+}
+
+#[test]
+fn a_stop_hook_that_fails() {
+    check(
+        script("16c shouldStopAfterTurn throws")
+            .polls()
+            .hooks(&[Hook::ShouldStopAfterTurn])
+            .answer("HOOK:shouldStopAfterTurn()", Answer::Fails("broken"))
+            .model([text("a")]),
+    );
+}
+
+#[test]
+fn a_batch_hook_that_fails() {
+    check(
+        script("15d beforeToolBatch throws")
+            .polls()
+            .hooks(&[Hook::BeforeToolBatch])
+            .answer("HOOK:beforeToolBatch(1,2)", Answer::Fails("broken"))
+            .tools(y())
+            .model([two(), text("end")]),
+    );
+}
+
+#[test]
+fn the_interruption_is_told_whatever_the_program_converts() {
+    check(
+        script("A7b the interruption reaches the model past a conversion that drops custom messages")
+            .then_continues()
+            .deferred(|_| Ok(None))
+            .abort_at("EXEC 1", "x")
+            .tools(y())
+            .model([calls(&[("1", "t")]), text("resumed")]),
+    );
+}
+
 // ---- withdrawn messages -----------------------------------------------------------------------------------------------
 
 #[test]
