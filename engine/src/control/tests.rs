@@ -74,7 +74,7 @@ async fn an_owner_answers_questions() {
         (client.owner.pid, list[0]["run"].clone(), ping, shown["run"].clone(), none)
     });
     let id = json!(run.id.to_string());
-    let none = format!("no run `{}`; `sprag ls` lists the runs there are", "0".repeat(32));
+    let none = format!("no run {}; `sprag ls` lists the runs there are", "0".repeat(32));
     assert_eq!(answers.await, (std::process::id(), id.clone(), Value::Null, id, none));
     server.close().await;
     assert!(Client::connect(dir.path()).unwrap().is_none());
