@@ -1,7 +1,7 @@
 //! How many barriers a run needs, counted on a real directory.
 //!
-//! With R tool rounds: one before each of its R + 1 model calls, one before each batch, one at the end. Calls that run one
-//! after another need one each. The submission's own is not counted.
+//! With R tool rounds: one before each of its R + 1 model calls, one before each batch, one at the end. Calls
+//! that run one after another need one each. The submission's own is not counted.
 
 use async_trait::async_trait;
 use engine::config::ToolExecution;
@@ -35,6 +35,7 @@ async fn barriers(calls: u64, mode: ToolExecution) -> u64 {
     let turns = (0..ROUNDS).map(round).chain([json!({ "text": "done" })]);
     let script = json!({ "turns": turns.collect::<Vec<_>>() });
     let engine = Engine::builder(dir.path())
+        .without_commands()
         // Ordered commits wait for the next barrier, however slow this machine is.
         .store_options(store::Options { linger: None, ..store::Options::default() })
         .provider("m", Rehearsal::from_value(&script).unwrap())
