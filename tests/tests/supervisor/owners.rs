@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::world::{Engine, World, field, is_gone, signal, stopped, wait_for};
+use crate::world::{Engine, World, field, is_gone, pause, signal, stopped, wait_for};
 
 /// Counts its runs, shows that it runs, and waits for a file.
 const COUNTED: &str = "echo ran >> ran; echo one; while ! [ -e go ]; do sleep 0.02; done; echo two";
@@ -32,7 +32,7 @@ fn lost(world: &World) {
     let mut engine = world.start();
     assert_eq!(engine.wait_for("update"), "one\n");
     let supervisor = world.supervisor();
-    signal(engine.pid(), Signal::STOP);
+    pause(engine.pid());
     signal(supervisor, Signal::KILL);
     engine.kill();
     wait_for("end of the supervisor", || is_gone(supervisor).then_some(()));

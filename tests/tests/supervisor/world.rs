@@ -238,6 +238,12 @@ pub(crate) fn signal(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
+/// Stops a process; it stands still when this returns.
+pub(crate) fn pause(pid: i32) {
+    signal(pid, Signal::STOP);
+    wait_for("stop", || (state(pid) == Some('T')).then_some(()));
+}
+
 /// The pid that a process wrote before it stopped at a named point, once it stands still.
 pub(crate) fn stopped(file: &Path) -> i32 {
     let pid = wait_for("stopped process", || {
