@@ -32,10 +32,10 @@ impl Driver {
             return false;
         };
         let is_under_way = |status| matches!(status, CallStatus::Started | CallStatus::Planned(_));
-        let is_last = (0u16..).zip(&batch.calls).all(|(index, other)| index == *call || !is_under_way(other.status));
-        let is_command = |call: &model::state::Call| {
-            call.class == RecoveryClass::Adoptable && call.marks.is_started()
-        };
+        let is_last =
+            (0u16..).zip(&batch.calls).all(|(index, other)| index == *call || !is_under_way(other.status));
+        let is_command =
+            |call: &model::state::Call| call.class == RecoveryClass::Adoptable && call.marks.is_started();
         is_last && batch.calls.iter().any(is_command)
     }
 }
