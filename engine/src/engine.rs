@@ -3,9 +3,9 @@
 //! Owns the life of drivers and the lanes between them. It starts no runtime and no thread of its own beyond those of
 //! the store; dropping a handle cancels nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,20 +19,21 @@ use tokio_util::sync::CancellationToken;
 use crate::accept::{self, Accepted};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
-use crate::driver::{Attached, Driver, load_state, read_first};
+use crate::driver::{Attached, Driver, load_state};
 use crate::error::Error;
 use crate::harness::Harness;
 use crate::job::Job;
-use crate::keys;
+use crate::keys::{self, Lane};
 use crate::lanes::Lanes;
 use crate::models::Models;
 use crate::provider::ModelProvider;
 use crate::report::{Found, Note, Report};
-use crate::runs::{Rest, Runs, lock};
+use crate::runs::{Rest, Rests, Runs, lock};
 use crate::shared::Shared;
 use crate::tool::builtin::{BUILTIN, builtin};
 use crate::tool::registry::Registry;
 use crate::tool::{Tool, ToolSpec};
+use crate::workspaces::Workspaces;
 
 /// Runs read at once while an engine opens.
 const SCAN_PAGE: usize = 4096;
@@ -133,6 +134,8 @@ impl Builder {
         let width = usize::try_from(self.config.defaults.concurrency.get()).unwrap_or(usize::MAX);
         let shared = Shared {
             store,
+            workspaces: self.dir.as_deref().map(Workspaces::new),
+            turns: AtomicU64::new(0),
             dir: self.dir,
             epoch,
             boot_id: self.store_options.boot_id,
@@ -202,10 +205,13 @@ impl Engine {
                 Err(error) => Err(error),
             };
             handles.push(accepted.map(|accepted| {
-                self.admit(&accepted, Attached::default());
+                if !accepted.is_known {
+                    lock(&self.shared.lanes).join(accepted.lane, accepted.run, true);
+                }
                 self.handle(accepted.run)
             }));
         }
+        self.run_ready();
         handles
     }
 
@@ -215,9 +221,9 @@ impl Engine {
         }
         if attached.sink.is_some() || attached.abort.is_some() {
             // Driven by its submitter's own wish, outside of the queue of slots.
-            return self.spawn(accepted.run, accepted.session.clone(), attached, false);
+            return self.spawn(accepted.run, attached, false);
         }
-        lock(&self.shared.lanes).join(&accepted.session, accepted.run, true);
+        lock(&self.shared.lanes).join(accepted.lane, accepted.run, true);
         self.run_ready();
     }
 
@@ -228,11 +234,8 @@ impl Engine {
 
     /// Fills the lanes with the runs that have not ended, in order of submission. None of them moves yet.
     fn fill_lanes(&self) -> Result<(), Error> {
-        for run in self.live_runs()? {
-            let session = self.session_of(run)?;
-            lock(&self.shared.lanes).join(&session, run, false);
-        }
-        Ok(())
+        let mut lanes = lock(&self.shared.lanes);
+        self.each_live(|run, lane| lanes.join(lane, run, false))
     }
 
     /// Removes what calls of runs that have ended left behind.
@@ -252,24 +255,30 @@ impl Engine {
     /// The runs that have not ended, in order of submission.
     pub fn live_runs(&self) -> Result<Vec<RunId>, Error> {
         let mut runs = Vec::new();
+        self.each_live(|run, _| runs.push(run))?;
+        Ok(runs)
+    }
+
+    fn each_live(&self, mut visit: impl FnMut(RunId, Lane)) -> Result<(), Error> {
         let mut after: Option<Vec<u8>> = None;
         loop {
             let page = self.shared.store.scan(keys::LIVE, after.as_deref(), SCAN_PAGE)?;
-            let Some((last, _)) = page.last() else { return Ok(runs) };
+            let Some((last, _)) = page.last() else { return Ok(()) };
             after = Some(last.clone());
-            runs.extend(page.iter().filter_map(|(key, _)| keys::run_of(key)));
+            for (key, value) in &page {
+                if let (Some(run), Ok(lane)) = (keys::run_of(key), value.as_slice().try_into()) {
+                    visit(run, lane);
+                }
+            }
         }
-    }
-
-    fn session_of(&self, run: RunId) -> Result<String, Error> {
-        Ok(read_first(&*self.shared.store, run)?.submission.session.clone())
     }
 
     /// Continues the given runs, or every run that can go on. Answers those that were set going.
     pub fn resume(&self, only: Option<&[RunId]>) -> Result<Vec<RunHandle>, Error> {
         let mut handles = Vec::new();
+        let only: Option<HashSet<RunId>> = only.map(|only| only.iter().copied().collect());
         for run in self.live_runs()? {
-            if only.is_some_and(|only| !only.contains(&run)) {
+            if only.as_ref().is_some_and(|only| !only.contains(&run)) {
                 continue;
             }
             if self.wake(run, false)? {
@@ -298,9 +307,8 @@ impl Engine {
             _ => true,
         };
         if can_move {
-            let session = self.session_of(run)?;
-            self.shared.runs.watch(run).set_rest(None);
-            lock(&self.shared.lanes).make_ready(&session, run, goes_first);
+            self.shared.runs.set_rest(run, None);
+            lock(&self.shared.lanes).make_ready(run, goes_first);
         }
         Ok(can_move)
     }
@@ -310,22 +318,16 @@ impl Engine {
         while !self.shared.stop.is_cancelled() && !self.shared.drain.is_cancelled() {
             let next = lock(&self.shared.lanes).next();
             let Some(run) = next else { return };
-            match self.session_of(run) {
-                Ok(session) => self.spawn(run, session, Attached::default(), true),
-                Err(error) => {
-                    tracing::error!(%run, %error, "the run cannot be read");
-                    lock(&self.shared.lanes).release();
-                }
-            }
+            self.spawn(run, Attached::default(), true);
         }
     }
 
-    fn spawn(&self, run: RunId, session: String, attached: Attached, holds_slot: bool) {
+    fn spawn(&self, run: RunId, attached: Attached, holds_slot: bool) {
         let engine = self.clone();
         self.driving.count.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
             let rest = engine.drive(run, attached).await;
-            engine.settle(run, &session, rest, holds_slot);
+            engine.settle(run, rest, holds_slot);
             engine.driving.count.fetch_sub(1, Ordering::AcqRel);
             engine.driving.changed.notify_waiters();
         });
@@ -338,7 +340,7 @@ impl Engine {
     }
 
     /// A driver has ended: its slot and, if the run has ended, its place in the lane are free.
-    fn settle(&self, run: RunId, session: &str, rest: Result<Rest, Error>, holds_slot: bool) {
+    fn settle(&self, run: RunId, rest: Result<Rest, Error>, holds_slot: bool) {
         if holds_slot {
             lock(&self.shared.lanes).release();
         }
@@ -348,9 +350,9 @@ impl Engine {
         });
         match &rest {
             Rest::Done { .. } => {
-                let next = lock(&self.shared.lanes).leave(session, run);
+                let next = lock(&self.shared.lanes).leave(run);
                 if let Some(next) = next {
-                    lock(&self.shared.lanes).make_ready(session, next, false);
+                    lock(&self.shared.lanes).make_ready(next, false);
                 }
             }
             Rest::Parked(reason) => {
@@ -360,7 +362,7 @@ impl Engine {
             Rest::Stopped | Rest::Failed(_) => {}
         }
         let is_done = matches!(rest, Rest::Done { .. });
-        self.shared.runs.watch(run).set_rest(Some(rest));
+        self.shared.runs.set_rest(run, Some(rest));
         if is_done {
             self.shared.runs.forget(run);
         }
@@ -436,6 +438,26 @@ impl Engine {
     /// What a resume found and did so far.
     pub fn report(&self) -> Vec<Note> {
         self.shared.report.notes()
+    }
+
+    /// Every rest from now on, as it happens.
+    pub(crate) fn rests(&self) -> Rests {
+        self.shared.runs.rests()
+    }
+
+    /// Runs that hold a slot now.
+    pub fn running(&self) -> usize {
+        lock(&self.shared.lanes).held()
+    }
+
+    /// Turns that got a complete answer since the engine was opened.
+    pub fn turns(&self) -> u64 {
+        self.shared.turns.load(Ordering::Relaxed)
+    }
+
+    /// Says whether a job would be accepted as it is; nothing is stored.
+    pub fn check(&self, job: &Job) -> Result<(), Error> {
+        accept::check(&self.shared, job).map(|_| ())
     }
 
     /// The store, for reading.
@@ -603,14 +625,8 @@ impl Shared {
 
 /// A job of a batch always gets the same id; any other job gets one that nobody can guess.
 fn new_run_id(job: &Job) -> RunId {
-    if let (Some(batch), Some(custom_id)) = (&job.batch, &job.custom_id) {
-        let mut hasher = blake3::Hasher::new();
-        for name in [batch, custom_id] {
-            hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
-        }
-        let mut id = [0; 16];
-        id.copy_from_slice(hasher.finalize().as_bytes().get(..16).unwrap_or(&[0; 16]));
-        return RunId(id);
+    match (&job.batch, &job.custom_id) {
+        (Some(batch), Some(custom_id)) => keys::batch_run(batch, custom_id),
+        (Some(_), None) | (None, _) => RunId(rand::random()),
     }
-    RunId(rand::random())
 }

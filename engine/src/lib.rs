@@ -10,6 +10,7 @@
 //! ```
 
 mod accept;
+pub mod batch;
 mod clock;
 pub mod config;
 pub mod control;
@@ -34,6 +35,7 @@ mod shared;
 mod sink;
 pub mod tool;
 mod view;
+mod workspaces;
 
 pub use clock::{Clock, SystemClock, TimerClock, rfc3339};
 pub use config::{Config, data_dir};

@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::status::Status;
 
 mod approve;
+mod batch;
 mod cancel;
 mod deny;
 mod events;
@@ -33,6 +34,7 @@ mod why;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(run::Run),
+    Batch(batch::Batch),
     Resume(resume::Resume),
     Stop(stop::Stop),
     Ls(ls::Ls),
@@ -59,6 +61,7 @@ impl Command {
     pub(crate) fn run(self, context: &Context) -> Result<Status, Failure> {
         match self {
             Self::Run(run) => run.run(context),
+            Self::Batch(batch) => batch.run(context),
             Self::Resume(resume) => resume.run(context),
             Self::Stop(stop) => stop.run(context),
             Self::Ls(ls) => ls.run(context),

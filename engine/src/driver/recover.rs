@@ -23,7 +23,20 @@ impl Driver {
             self.apply(None, fact).await?;
             self.settle_effects().await?;
         }
+        self.make_workspace().await;
         self.look_for_missing(is_own).await
+    }
+
+    /// A run that has done nothing yet gets its own workspace. One that cannot be made is found missing.
+    async fn make_workspace(&mut self) {
+        let (Phase::Queued, Some(workspaces), Some(workspace)) =
+            (&self.state.core.phase, &self.shared.workspaces, &self.facts.workspace)
+        else {
+            return;
+        };
+        if let Err(error) = workspaces.make(workspace).await {
+            tracing::warn!(run = %self.run, workspace = %workspace.display(), %error, "no workspace");
+        }
     }
 
     async fn settle_effects(&mut self) -> Result<(), Error> {
@@ -102,7 +115,8 @@ impl Driver {
             _ => Some(false),
         };
         let Some(is_missing_already) = is_parked_for(&self.state.core.phase) else { return Ok(()) };
-        if is_own && !is_missing_already {
+        let is_fresh = matches!(self.state.core.phase, Phase::Queued);
+        if is_own && !is_missing_already && !is_fresh {
             return Ok(());
         }
         match (self.missing(), is_missing_already) {
