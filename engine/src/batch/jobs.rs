@@ -145,6 +145,9 @@ fn job(bytes: &[u8], defaults: &Defaults) -> Result<(String, Job), Reason> {
         reason: "not UTF-8".to_owned(),
     })?;
     let value: Value = serde_json::from_str(text).map_err(Reason::of)?;
+    if !value.is_object() {
+        return Err(Reason { column: 1, reason: "expected an object, got another value".to_owned() });
+    }
     let parsed = if lines::is_of_provider(&value) { lines::of_provider(text)? } else { lines::own(text)? };
     let custom_id = parsed.custom_id;
     let mut job = parsed.job;

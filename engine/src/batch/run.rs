@@ -23,7 +23,7 @@ use crate::keys;
 use crate::runs::{Rest, Rests};
 
 /// How often what was written is made durable, and lines that wait for an earlier place are given up waiting.
-const SYNC_EVERY: Duration = Duration::from_secs(1);
+pub(super) const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// Characters of a prompt that name a version of a line.
 const PROMPT_CHARS_MAX: usize = 40;
 
