@@ -76,7 +76,9 @@ impl Meter {
 fn words(progress: &Progress) -> String {
     let Progress { running, waiting, parked, failed, turns_per_s, left, .. } = progress;
     let left = left.map_or_else(String::new, |left| format!(", {} left", duration(left)));
-    format!("{running} running, {waiting} waiting, {parked} parked, {failed} failed, {turns_per_s:.0} turns/s{left}")
+    format!(
+        "{running} running, {waiting} waiting, {parked} parked, {failed} failed, {turns_per_s:.0} turns/s{left}"
+    )
 }
 
 /// `4s`, `12m 30s`, `3h 05m`.

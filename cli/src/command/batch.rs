@@ -94,11 +94,8 @@ impl Run {
                 "limits of a whole batch are not supported yet; give each job its own: max_usd, max_tokens",
             ));
         }
-        let overrides = Overrides {
-            model: self.model.clone(),
-            concurrency: self.concurrency,
-            ..Overrides::default()
-        };
+        let overrides =
+            Overrides { model: self.model.clone(), concurrency: self.concurrency, ..Overrides::default() };
         let config = context.config(&overrides)?;
         let options = self.options(context)?;
         let defaults = Defaults {
@@ -349,19 +346,18 @@ fn counted(summary: &Summary) -> Vec<(&'static str, u64)> {
     counts
 }
 
-fn to_json(
-    summary: &Summary,
-    batch: &str,
-    results: &std::path::Path,
-    stopped: Option<Status>,
-) -> Value {
+fn to_json(summary: &Summary, batch: &str, results: &std::path::Path, stopped: Option<Status>) -> Value {
     let counts: serde_json::Map<String, Value> =
         counted(summary).into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
     let parked = summary.jobs.iter().filter_map(|(custom_id, run, standing)| match standing {
         Standing::Parked(reason) => {
             Some(json!({ "custom_id": custom_id, "run": run.to_string(), "reason": reason }))
         }
-        Standing::Ended(_) | Standing::Stopped | Standing::Going | Standing::Waiting | Standing::Broken(_) => None,
+        Standing::Ended(_)
+        | Standing::Stopped
+        | Standing::Going
+        | Standing::Waiting
+        | Standing::Broken(_) => None,
     });
     json!({
         "batch": batch, "jobs": summary.progress.total, "done": summary.progress.done, "counts": counts,

@@ -80,7 +80,8 @@ impl Committed {
     /// The run's committed state; none if there is no such run. Costs one look at the state, never a barrier.
     pub(super) fn of(store: &dyn Store, run: RunId) -> Result<Option<Self>, Error> {
         let values = store.scan(&store::run_prefix(keys::run_key(run)), None, usize::MAX)?;
-        let value = |key: Vec<u8>| values.iter().find(|(found, _)| *found == key).map(|(_, value)| value.clone());
+        let value =
+            |key: Vec<u8>| values.iter().find(|(found, _)| *found == key).map(|(_, value)| value.clone());
         let state = RunState::decode(|part: Part| value(keys::part(run, part)))
             .map_err(|source| Error::Decode { run, source })?;
         let meta = value(keys::meta(run)).and_then(|bytes| Meta::from_bytes(&bytes)).unwrap_or_default();
@@ -90,7 +91,12 @@ impl Committed {
 
 impl Ending {
     /// How the run of a job ended; none if it has not.
-    pub(super) fn read(store: &dyn Store, batch: &str, custom_id: &str, run: RunId) -> Result<Option<Self>, Error> {
+    pub(super) fn read(
+        store: &dyn Store,
+        batch: &str,
+        custom_id: &str,
+        run: RunId,
+    ) -> Result<Option<Self>, Error> {
         let Some(Committed { state, meta }) = Committed::of(store, run)? else { return Ok(None) };
         let core = &state.core;
         let Phase::Done { outcome, reason } = &core.phase else { return Ok(None) };

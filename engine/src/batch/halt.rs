@@ -20,8 +20,7 @@ impl Halt {
         match self {
             Self::Jobs(most) => failed >= most,
             Self::Percent(percent) => {
-                failed > 0
-                    && u128::from(failed) * 100 >= u128::from(total) * u128::from(percent)
+                failed > 0 && u128::from(failed) * 100 >= u128::from(total) * u128::from(percent)
             }
         }
     }

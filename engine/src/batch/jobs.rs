@@ -140,10 +140,8 @@ fn job(bytes: &[u8], defaults: &Defaults) -> Result<(String, Job), Reason> {
         let reason = format!("the line has {} bytes, at most {LINE_BYTES_MAX} fit", bytes.len());
         return Err(Reason { column: LINE_BYTES_MAX, reason });
     }
-    let text = std::str::from_utf8(bytes).map_err(|error| Reason {
-        column: error.valid_up_to() + 1,
-        reason: "not UTF-8".to_owned(),
-    })?;
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| Reason { column: error.valid_up_to() + 1, reason: "not UTF-8".to_owned() })?;
     let value: Value = serde_json::from_str(text).map_err(Reason::of)?;
     if !value.is_object() {
         return Err(Reason { column: 1, reason: "expected an object, got another value".to_owned() });

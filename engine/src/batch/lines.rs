@@ -201,7 +201,11 @@ fn message((role, text): (SaidBy, String)) -> Message {
 
 fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
-    if text.trim().is_empty() { Err(de::Error::custom("expected a text, got an empty one")) } else { Ok(text) }
+    if text.trim().is_empty() {
+        Err(de::Error::custom("expected a text, got an empty one"))
+    } else {
+        Ok(text)
+    }
 }
 
 /// Dollars as a number or as a text; exact either way.

@@ -95,7 +95,8 @@ impl Results {
         if !self.written.insert(run) {
             return Ok(false);
         }
-        let mut line = serde_json::to_vec(result).map_err(io::Error::other).map_err(Error::file("write", &self.path))?;
+        let mut line =
+            serde_json::to_vec(result).map_err(io::Error::other).map_err(Error::file("write", &self.path))?;
         line.push(b'\n');
         self.is_dirty = true;
         self.file.write_all(&line).map_err(Error::file("write", &self.path))?;

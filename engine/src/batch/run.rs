@@ -249,7 +249,9 @@ fn changed(
 
 fn parked(reason: &ParkReason) -> Standing {
     Standing::Parked(match reason {
-        ParkReason::Approval | ParkReason::UnknownOutcome | ParkReason::Quarantine => reason.name().to_owned(),
+        ParkReason::Approval | ParkReason::UnknownOutcome | ParkReason::Quarantine => {
+            reason.name().to_owned()
+        }
         ParkReason::Budget(label) | ParkReason::Missing(label) => format!("{}: {label}", reason.name()),
     })
 }

@@ -100,7 +100,8 @@ fn lines_of_providers_are_jobs_too() {
     let file = parse(&[chat, messages].map(|line| line.replace('\n', " ")).join("\n"));
     assert_eq!(file.bad, []);
     let said = |job: &Job| -> Vec<String> {
-        let words = |message: &model::Message| format!("{}: {}", message.role().name(), message.joined_text());
+        let words =
+            |message: &model::Message| format!("{}: {}", message.role().name(), message.joined_text());
         let system = format!("system: {}", job.system.clone().unwrap_or_default());
         std::iter::once(system).chain(job.base.iter().chain(&job.prompts).map(words)).collect()
     };
@@ -112,9 +113,8 @@ fn lines_of_providers_are_jobs_too() {
 
 #[test]
 fn one_directory_for_two_sessions_is_told() {
-    let line = |id: &str, session: &str| {
-        format!(r#"{{"custom_id":"{id}","prompt":"x","workspace":"w"{session}}}"#)
-    };
+    let line =
+        |id: &str, session: &str| format!(r#"{{"custom_id":"{id}","prompt":"x","workspace":"w"{session}}}"#);
     let alone = parse(&line("a", ""));
     assert_eq!(alone.shared_workspaces(), []);
     let in_turn = [line("a", r#","session":"s""#), line("b", r#","session":"s""#)].join("\n");
@@ -126,7 +126,8 @@ fn one_directory_for_two_sessions_is_told() {
 
 #[test]
 fn a_halt_is_a_number_or_a_share() {
-    let halts = ["fail=3", "fail=10%", "fail=0", "fail=101%", "fail", "3"].map(|text| text.parse::<Halt>().ok());
+    let halts =
+        ["fail=3", "fail=10%", "fail=0", "fail=101%", "fail", "3"].map(|text| text.parse::<Halt>().ok());
     assert_eq!(halts, [Some(Halt::Jobs(3)), Some(Halt::Percent(10)), None, None, None, None]);
     let reached = |halt: Halt| [0, 1, 2, 3].map(|failed| halt.is_reached(failed, 20));
     assert_eq!(reached(Halt::Jobs(3)), [false, false, false, true]);
@@ -253,7 +254,8 @@ impl Bench {
         let line = |(id, model): &(&str, &str)| {
             format!("{{\"custom_id\":\"{id}\",\"prompt\":\"x\",\"model\":\"{model}\"}}\n")
         };
-        std::fs::write(self.dir.path().join("jobs.jsonl"), jobs.iter().map(line).collect::<String>()).unwrap();
+        std::fs::write(self.dir.path().join("jobs.jsonl"), jobs.iter().map(line).collect::<String>())
+            .unwrap();
     }
 
     fn open(&self, halt: Option<Halt>) -> Result<BatchRun, super::Error> {
