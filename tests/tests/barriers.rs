@@ -36,8 +36,6 @@ async fn barriers(calls: u64, mode: ToolExecution) -> u64 {
     let script = json!({ "turns": turns.collect::<Vec<_>>() });
     let engine = Engine::builder(dir.path())
         .without_commands()
-        .without_commands()
-        .without_commands()
         // Ordered commits wait for the next barrier, however slow this machine is.
         .store_options(store::Options { linger: None, ..store::Options::default() })
         .provider("m", Rehearsal::from_value(&script).unwrap())

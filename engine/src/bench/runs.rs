@@ -43,7 +43,6 @@ pub(super) async fn load(dir: &Path, width: usize, time: Duration) -> Result<Loa
     let engine = Engine::builder(dir)
         .without_commands()
         .config(config)
-        .without_commands()
         .tool(Echo::new(Arc::clone(&turns)))
         .provider(MODEL, rehearsal)
         .open()?;
