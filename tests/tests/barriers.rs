@@ -1,7 +1,7 @@
 //! How many barriers a run needs, counted on a real directory.
 //!
-//! With R tool rounds: one before each of its R + 1 model calls, one before each batch, one at the end. Calls that run one
-//! after another need one each. The submission's own is not counted.
+//! With R tool rounds: one before each of its R + 1 model calls, one before each batch, one at the end. Calls
+//! that run one after another need one each. The submission's own is not counted.
 
 use async_trait::async_trait;
 use engine::config::ToolExecution;

@@ -79,10 +79,11 @@ async fn work(engine: Engine, turns: Arc<Mutex<Turns>>, end: Instant) -> Result<
     let mut runs = 0;
     while Instant::now() < end {
         let run = engine.submit(session::job()).await?;
-        match run.outcome().await? {
-            Rest::Done { outcome: Outcome::Completed, .. } => runs += 1,
-            other => return Err(Error::Setup(format!("a measured run ended otherwise: {other:?}"))),
+        let rest = run.outcome().await?;
+        if !matches!(rest, Rest::Done { outcome: Outcome::Completed, .. }) {
+            return Err(Error::Setup(format!("a measured run did not complete: {rest:?}")));
         }
+        runs += 1;
         lock(&turns).forget(run.id);
     }
     Ok(runs)

@@ -67,6 +67,14 @@ impl Attached {
     }
 }
 
+/// What a driver leaves behind.
+pub(crate) struct Left {
+    /// Where the run rests.
+    pub(crate) rest: Rest,
+    /// The items of its inbox that the driver has seen.
+    pub(crate) inbox_len: u64,
+}
+
 /// An abort by the embedding program.
 #[derive(Clone, Debug)]
 pub struct Abort {
@@ -127,7 +135,7 @@ const UNNAMED_ABORT: &str = "Agent run aborted";
 
 impl Driver {
     /// Moves the run until it rests.
-    pub(crate) async fn drive(mut self) -> Result<Rest, Error> {
+    pub(crate) async fn drive(mut self) -> Result<Left, Error> {
         loop {
             if !self.is_stopping && self.shared.stop.is_cancelled() {
                 self.stop();
@@ -137,7 +145,9 @@ impl Driver {
                 self.settle().await?;
             }
             if let Some(rest) = self.rest() {
-                return self.sink_failure.map_or(Ok(rest), |failure| Err(Error::Sink(failure)));
+                let inbox_len = self.inbox.len();
+                let left = Left { rest, inbox_len };
+                return self.sink_failure.map_or(Ok(left), |failure| Err(Error::Sink(failure)));
             }
             if self.shared.drain.is_cancelled() && !self.is_stopping && self.is_between_turns() {
                 self.stop();
@@ -146,7 +156,7 @@ impl Driver {
                 self.step(None, fact).await?;
             } else if self.is_stopping && self.active.is_empty() {
                 self.step(None, Fact::Stopped).await?;
-                return Ok(Rest::Stopped);
+                return Ok(Left { rest: Rest::Stopped, inbox_len: self.inbox.len() });
             } else if let Some(Performed { effect, fact }) = self.perform().await? {
                 self.step(Some(effect), fact).await?;
             } else {

@@ -121,14 +121,14 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// Cuts once; for every eleventh cut also its recovery, at every fifth act. Answers both counts.
+    /// Cuts once; for every 29th cut also its recovery, at every fifth act. Answers both counts.
     fn run(&self) -> Result<(usize, usize), String> {
         let recovery = cut(self.scenario, self.uncut, &[self.first])?;
-        if self.nth % 11 != 0 {
+        if self.nth % 29 != 0 {
             return Ok((1, 0));
         }
         let mut twice = 0;
-        for (at, act) in recovery.iter().enumerate().skip(self.nth / 11 % 5).step_by(5) {
+        for (at, act) in recovery.iter().enumerate().skip(self.nth / 29 % 5).step_by(5) {
             let seconds = cuts_at(at, *act);
             cut(self.scenario, self.uncut, &[self.first, seconds[(self.nth + at) % seconds.len()]])?;
             twice += 1;

@@ -4,4 +4,5 @@ mod blind;
 mod check;
 mod enumerate;
 mod faults;
+mod instants;
 mod scenarios;
