@@ -5,4 +5,5 @@ mod check;
 mod enumerate;
 mod faults;
 mod instants;
+mod random;
 mod scenarios;
