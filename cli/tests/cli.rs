@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::Stdio;
 
 use rustix::process::Signal;
@@ -282,6 +282,42 @@ fn a_signal_stops_and_names_the_command_that_continues() {
 }
 
 #[test]
+fn a_run_that_misses_something_parks_and_holds_up_its_session() {
+    let mut session = Session::new();
+    session.file("slow.json", SLOW);
+    session.file("hello.json", HELLO);
+    let owner = session.start(&["run", "--session", "s", "--model", "rehearsal:slow.json", "two steps"]);
+    let run = session.wait_for("stream(turn 1, attempt 0, in_flight)");
+    signal(&owner, Signal::INT);
+    owner.wait_with_output().unwrap();
+    let (script, away) = (session.work().join("slow.json"), session.work().join("away.json"));
+    std::fs::rename(&script, &away).unwrap();
+    session.sprag(&["resume"]);
+    session.sprag(&["why", &run]);
+    session.sprag(&["run", "--session", "s", "--model", "rehearsal:hello.json", "next"]);
+    session.sprag(&["resume", "--json"]);
+    std::fs::rename(&away, &script).unwrap();
+    session.sprag(&["resume"]);
+    session.sprag(&["ls"]);
+    session.check("parked.txt");
+}
+
+#[test]
+fn a_prompt_may_come_from_stdin() {
+    let session = Session::new();
+    session.file("echo.json", r#"{"turns":[{"text":"You said: {{prompt}}"}]}"#);
+    let mut child = session
+        .command(&["run", "--model", "rehearsal:echo.json", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"hello there").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "You said: hello there\n");
+}
+
+#[test]
 fn a_drain_lets_the_turn_end() {
     let mut session = Session::new();
     session.file(
@@ -297,6 +333,25 @@ fn a_drain_lets_the_turn_end() {
     session.sprag(&["why", &run]);
     assert_eq!(session.model_calls(), [(0, 0)]);
     session.check("drained.txt");
+}
+
+#[test]
+fn a_command_outlives_its_engine_and_is_adopted() {
+    let mut session = Session::new();
+    session.file(
+        "bash.json",
+        r#"{"turns":[
+          {"calls":[{"tool":"bash","args":{"command":"sleep 3; echo once >> ran.txt; cat ran.txt"}}],"usage":{"input":9}},
+          {"text":"done","usage":{"input":9}}]}"#,
+    );
+    let arguments = ["run", "--model", "rehearsal:bash.json", "go"];
+    let owner = session.start(&arguments);
+    let run = session.wait_for("batch_admitted");
+    session.sprag(&["stop"]);
+    session.note(&arguments, &owner.wait_with_output().unwrap());
+    session.sprag(&["resume"]);
+    session.sprag(&["transcript", &run]);
+    session.check("adopted.txt");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Measures this machine and prints the table, or with `--json` the object that scripts read.
 //!
-//! `cargo run --release -p engine --example bench -- [--quick] [--json] [DIR]`; for a profiler, one point for so many
-//! seconds: `bench runs WIDTH SECONDS [DIR]`, `bench store WIDTH SECONDS [DIR]`.
+//! `cargo run --release -p engine --example bench -- [--quick] [--json] [DIR]`; for a profiler, one point for
+//! so many seconds: `bench runs WIDTH SECONDS [DIR]`, `bench store WIDTH SECONDS [DIR]`.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         rest => {
             let report = bench::bench(&dir_of(rest.first()), has("--quick")).await?;
             if has("--json") {
-                println!("{}", serde_json::to_string(&report)?);
+                println!("{}", report.to_json());
             } else {
                 print!("{report}");
             }

@@ -21,4 +21,6 @@ pub(crate) fn reach(point: &str) {
     // The test waits for the line, so a failure shows as a test that waits in vain.
     let _ = writeln!(file, "{}", pid.as_raw_nonzero());
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::STOP);
+    // The kernel may take a moment to stop the thread that asks.
+    std::thread::sleep(std::time::Duration::from_millis(50));
 }

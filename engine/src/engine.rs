@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::accept::{self, Accepted};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
+use crate::disk::network_file_system;
 use crate::driver::{Attached, Driver, Left, load_state};
 use crate::error::Error;
 use crate::harness::Harness;
@@ -158,6 +159,12 @@ impl Builder {
         let dir = std::path::absolute(&dir).unwrap_or(dir);
         if matches!(self.commands, Commands::Own) && !supervisor::is_asked() {
             return Err(Error::Setup(NO_SUPERVISOR.to_owned()));
+        }
+        if let Some(kind) = network_file_system(&dir) {
+            let dir = dir.display();
+            return Err(Error::Setup(format!(
+                "{dir} is on a network file system ({kind}), where no lock proves anything; name a local directory"
+            )));
         }
         let options = store::Options { opened_at_ms: self.clock.now().0, ..self.store_options.clone() };
         let journal = Arc::new(JournalStore::open(&dir, options)?);

@@ -22,6 +22,7 @@ mod clock;
 pub mod config;
 pub mod control;
 mod crash_point;
+mod disk;
 mod driver;
 mod engine;
 mod entry;
@@ -47,6 +48,7 @@ mod view;
 
 pub use clock::{Clock, SystemClock, TimerClock, rfc3339};
 pub use config::{Config, data_dir};
+pub use disk::network_file_system;
 pub use driver::Abort;
 pub use engine::{Builder, Engine, RunHandle};
 pub use entry::{

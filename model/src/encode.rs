@@ -191,7 +191,8 @@ const ENVELOPE_BYTES: usize = 512;
 fn envelope<T: Serialize>(version: u8, value: &T) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(ENVELOPE_BYTES);
     bytes.push(version);
-    // Encoding to a growing vector fails only for types that postcard cannot hold; the round-trip tests cover all.
+    // Encoding to a growing vector fails only for types that postcard cannot hold; the round-trip tests cover
+    // all.
     postcard::to_extend(value, bytes).unwrap_or_default()
 }
 

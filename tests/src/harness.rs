@@ -11,7 +11,6 @@ use engine::harness::{
 };
 use engine::provider::Prepared;
 use model::input::{Hook, NextTurn};
-use model::message::ToolCall;
 use model::{Block, Message, ToolResult};
 
 use crate::world::World;
@@ -94,7 +93,7 @@ impl Hooks for Asking {
     async fn after_tool_outcome(
         &self,
         context: HookContext<'_>,
-        _: &ToolCall,
+        _: &BatchCall,
         _: &ToolResult,
     ) -> Result<ResultPatch, String> {
         self.note(&context).await;

@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::status::Status;
 
 mod approve;
+mod bench;
 mod cancel;
 mod deny;
 mod events;
@@ -52,6 +53,7 @@ pub(crate) enum Command {
     Replay(replay::Replay),
     Verify(verify::Verify),
     Loops(loops::Loops),
+    Bench(bench::Bench),
 }
 
 impl Command {
@@ -78,6 +80,7 @@ impl Command {
             Self::Replay(replay) => replay.run(context),
             Self::Verify(verify) => verify.run(context),
             Self::Loops(loops) => loops.run(context),
+            Self::Bench(bench) => bench.run(context),
         }
     }
 }

@@ -134,7 +134,7 @@ fn say_end(
     let unmoved = runs.iter().zip(rests).filter(|(_, rest)| !matches!(rest, Some(Rest::Done { .. })));
     for (run, _) in unmoved.take(LINES_MAX) {
         let why = query::why(&**engine.store(), *run, false)?;
-        eprint(&why.sentence);
+        eprint(&format!("{run}: {}", why.sentence));
         if let Some(command) = why.command {
             eprint(&format!("  next: {}", context.same_dir(&command)));
         }

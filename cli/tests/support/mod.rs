@@ -21,7 +21,8 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new() -> Self {
-        let root = tempfile::tempdir().unwrap();
+        // Of a fixed length: texts that are cut are cut at the same place everywhere.
+        let root = tempfile::tempdir_in("/tmp").unwrap();
         std::fs::create_dir(root.path().join("work")).unwrap();
         Self { root, log: String::new() }
     }

@@ -1,7 +1,7 @@
 //! Measures this machine: its bare disk, the store on it, and runs through the whole engine.
 //!
-//! Owns what is measured and in which order. It must never know the inside of what it measures: the store and the engine
-//! are used as any program uses them, so the numbers are those that a program gets.
+//! Owns what is measured and in which order. It must never know the inside of what it measures: the store and
+//! the engine are used as any program uses them, so the numbers are those that a program gets.
 
 mod meter;
 mod raw;
@@ -28,8 +28,8 @@ const POINT: Duration = Duration::from_secs(10);
 /// The same for a quick look.
 const QUICK_POINT: Duration = Duration::from_secs(3);
 
-/// Measures on the disk of `dir`, in a directory of its own there that is removed again. Each point takes 10 s at
-/// least, 3 s if `quick`. Must be called inside a runtime, whose threads are those that the runs get.
+/// Measures on the disk of `dir`, in a directory of its own there that is removed again. Each point takes 10
+/// s at least, 3 s if `quick`. Must be called inside a runtime, whose threads are those that the runs get.
 pub async fn bench(dir: &Path, quick: bool) -> Result<BenchReport, Error> {
     let point = if quick { QUICK_POINT } else { POINT };
     let place = Place::make(dir)?;

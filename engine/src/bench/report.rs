@@ -36,8 +36,8 @@ pub struct BenchReport {
     pub barriers_per_run: f64,
     /// Tool rounds of one run.
     pub rounds_per_run: u32,
-    /// Bytes that the process wrote for each byte of the journal, at 64 runs: the zeros of new segments and sled
-    /// included.
+    /// Bytes that the process wrote for each byte of the journal, at 64 runs: the zeros of new segments and
+    /// sled included.
     pub write_amplification: f64,
     /// Bytes of the journal for each one-tool turn, at 64 runs.
     pub bytes_per_turn: u64,
@@ -93,6 +93,11 @@ impl BenchReport {
         }
     }
 
+    /// The object that scripts read.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!(self)
+    }
+
     /// The figures by their names, the store's beside the disk's.
     fn commits(&self) -> [(&'static str, CommitPoint, CommitPoint); 3] {
         [
@@ -138,25 +143,19 @@ impl fmt::Display for BenchReport {
             "commits", "a second", "p50 us", "p99 us", "of the disk"
         )?;
         for (width, raw, store) in self.commits() {
-            let line = |f: &mut fmt::Formatter<'_>, name: &str, point: CommitPoint, ratio: &str| {
+            for (name, point) in [("raw", raw), ("store", store)] {
                 let CommitPoint { commits_per_s, p50_us, p99_us } = point;
-                let name = format!("{name}_{width}");
-                writeln!(f, "{name:<12} {commits_per_s:>12} {p50_us:>12.1} {p99_us:>12.1} {ratio:>14}")
-            };
-            line(f, "raw", raw, "")?;
-            let ratio = per(store.commits_per_s, raw.commits_per_s);
-            line(f, "store", store, &format!("{ratio:.2}"))?;
+                let (name, ratio) = (format!("{name}_{width}"), per(commits_per_s, raw.commits_per_s));
+                writeln!(f, "{name:<12} {commits_per_s:>12} {p50_us:>12.1} {p99_us:>12.1} {ratio:>14.2}")?;
+            }
         }
-        let heads = ["turns a s", "transitions", "cpu us", "p50 us", "p99 us"];
-        let [turns, transitions, cpu, p50, p99] = heads;
-        writeln!(f, "\n{:<12} {turns:>12} {transitions:>12} {cpu:>12} {p50:>14} {p99:>14}", "runs")?;
+        let [turns, transitions, cpu, p50, p99] = ["turns a s", "transitions", "cpu us", "p50 us", "p99 us"];
+        writeln!(f, "\n{:<12} {turns:>12} {transitions:>12} {cpu:>12} {p50:>12} {p99:>14}", "runs")?;
         for (width, point) in self.runs() {
             let RunPoint { turns_per_s, transitions_per_s, cpu_us_per_turn, p50_us, p99_us } = point;
             let name = format!("runs_{width}");
-            writeln!(
-                f,
-                "{name:<12} {turns_per_s:>12} {transitions_per_s:>12} {cpu_us_per_turn:>12.1} {p50_us:>14.1} {p99_us:>14.1}"
-            )?;
+            write!(f, "{name:<12} {turns_per_s:>12} {transitions_per_s:>12} {cpu_us_per_turn:>12.1}")?;
+            writeln!(f, " {p50_us:>12.1} {p99_us:>14.1}")?;
         }
         writeln!(f)?;
         writeln!(f, "{:<28} {:>12.1}", "barriers a run", self.barriers_per_run)?;

@@ -43,6 +43,7 @@ pub(super) async fn load(dir: &Path, width: usize, time: Duration) -> Result<Loa
     let engine = Engine::builder(dir)
         .without_commands()
         .config(config)
+        .without_commands()
         .tool(Echo::new(Arc::clone(&turns)))
         .provider(MODEL, rehearsal)
         .open()?;
@@ -79,10 +80,11 @@ async fn work(engine: Engine, turns: Arc<Mutex<Turns>>, end: Instant) -> Result<
     let mut runs = 0;
     while Instant::now() < end {
         let run = engine.submit(session::job()).await?;
-        match run.outcome().await? {
-            Rest::Done { outcome: Outcome::Completed, .. } => runs += 1,
-            other => return Err(Error::Setup(format!("a measured run ended otherwise: {other:?}"))),
+        let rest = run.outcome().await?;
+        if !matches!(rest, Rest::Done { outcome: Outcome::Completed, .. }) {
+            return Err(Error::Setup(format!("a measured run did not complete: {rest:?}")));
         }
+        runs += 1;
         lock(&turns).forget(run.id);
     }
     Ok(runs)

@@ -1,6 +1,7 @@
 //! The recorded session that the measured runs repeat: its texts, and the tool that answers in it.
 //!
-//! Owns the sizes of messages. Each round asks for something else, so that no loop detector has reason to speak.
+//! Owns the sizes of messages. Each round asks for something else, so that no loop detector has reason to
+//! speak.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,7 @@
 //! The store alone: writers that commit durably, each to a run of its own.
 //!
-//! Owns the shape of the commits, which is that of a run's. The clock stops when sled has reached the last one.
+//! Owns the shape of the commits, which is that of a run's. The clock stops when sled has reached the last
+//! one.
 
 use std::path::Path;
 use std::sync::Arc;

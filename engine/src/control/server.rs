@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use model::RunId;
+use model::input::RecoveryClass;
+use model::state::{Call, CallStatus};
 use serde_json::Value;
 use store::Store;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -25,6 +27,7 @@ use super::SOCKET;
 use super::act::Act;
 use super::address::Address;
 use super::protocol::{Kind, Left, PROTOCOL, REQUEST_BYTES_MAX, Refusal, Reply, Request, Welcome};
+use crate::driver::load_state;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::event::{Place, Stamped};
@@ -249,9 +252,11 @@ impl Service {
         }
         self.stop_asked.cancel();
         self.engine.stop().await;
-        match self.engine.live_runs() {
-            Ok(runs) => Reply::ok(&Left { pid: std::process::id(), left: runs.len() }),
-            Err(error) => Reply::Error(Refusal::from(&error)),
+        let engine = self.engine.clone();
+        match tokio::task::spawn_blocking(move || left(&engine)).await {
+            Ok(Ok(left)) => Reply::ok(&left),
+            Ok(Err(error)) => Reply::Error(Refusal::from(&error)),
+            Err(error) => internal(&error),
         }
     }
 
@@ -329,6 +334,20 @@ impl Service {
             }
         }
     }
+}
+
+/// What a stopped engine leaves.
+fn left(engine: &Engine) -> Result<Left, Error> {
+    let runs = engine.live_runs()?;
+    let mut commands = 0;
+    for run in &runs {
+        let state = load_state(&**engine.store(), *run)?.map(|(state, _)| state);
+        let calls = state.into_iter().filter_map(|state| state.batch).flat_map(|batch| batch.calls);
+        let runs_on =
+            |call: &Call| call.status == CallStatus::Started && call.class == RecoveryClass::Adoptable;
+        commands += calls.filter(runs_on).count();
+    }
+    Ok(Left { pid: std::process::id(), left: runs.len(), commands })
 }
 
 fn find(store: &dyn Store, run: &str) -> Result<RunId, Error> {

@@ -74,7 +74,7 @@ async fn an_owner_answers_questions() {
         (client.owner.pid, list[0]["run"].clone(), ping, shown["run"].clone(), none)
     });
     let id = json!(run.id.to_string());
-    let none = format!("no run `{}`; `sprag ls` lists the runs there are", "0".repeat(32));
+    let none = format!("no run {}; `sprag ls` lists the runs there are", "0".repeat(32));
     assert_eq!(answers.await, (std::process::id(), id.clone(), Value::Null, id, none));
     server.close().await;
     assert!(Client::connect(dir.path()).unwrap().is_none());
@@ -129,7 +129,7 @@ async fn a_stop_says_what_is_left() {
     let asked =
         with_client(dir.path(), |mut client| client.ask::<Left>(&Request::Stop { drain: false }).unwrap());
     let (left, ()) = tokio::join!(asked, server.stop_asked());
-    assert_eq!(left, Left { pid: std::process::id(), left: 1 });
+    assert_eq!(left, Left { pid: std::process::id(), left: 1, commands: 0 });
 }
 
 #[tokio::test(flavor = "multi_thread")]

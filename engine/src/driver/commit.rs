@@ -13,6 +13,7 @@ use model::{advance, needs_barrier};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream};
 
 use super::Driver;
+use crate::crash_point;
 use crate::error::Error;
 use crate::keys;
 
@@ -24,6 +25,7 @@ pub(crate) const KIND_MOVED: u8 = 1;
 impl Driver {
     /// Applies a fact: advances, commits, publishes. A fact that has no meaning any more is dropped.
     pub(super) async fn apply(&mut self, effect: Option<Effect>, fact: Fact) -> Result<(), Error> {
+        self.sync_workspace(&fact).await;
         let mut input = Input { at: self.shared.clock.now(), waiting: Default::default(), fact };
         loop {
             self.look_into_inbox()?;
@@ -137,6 +139,7 @@ impl Driver {
     ) -> Result<(), Error> {
         let seq = after.core.seq;
         self.leave_over(&moved.input.fact, &after);
+        let is_result = matches!(moved.input.fact, Fact::ToolReturned { .. });
         self.effects = after.effects();
         self.state = after;
         let inbox = &self.inbox;
@@ -156,6 +159,9 @@ impl Driver {
             self.sweep_calls();
         } else if let Some(effect) = effect {
             self.unsynced.push((effect, moved.input.fact));
+        }
+        if is_result {
+            crash_point::reach("after the result's commit");
         }
         self.watched.set_committed(seq);
         for event in shown.events {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use model::input::{Hook, HookAnswer, HookCall, Intervention, NextTurn};
 use model::message::{AssistantMessage, ToolResultMessage};
+use model::state::{CallStatus, Ending, Judge};
 use model::{Effect, Fact, JsonText, Label, Message, ToolResult};
 
 use super::{Driver, Performed, let_siblings_begin};
@@ -61,9 +62,11 @@ impl Driver {
         } else {
             Vec::new()
         };
-        let call = hook
-            .call
-            .and_then(|index| self.plans.get(usize::from(index)).map(|plan| batch_call((index, plan))));
+        let call = hook.call.and_then(|index| {
+            let call = batch_call((index, self.plans.get(usize::from(index))?));
+            let args = if self.was_refused(index) { call.call.arguments.value() } else { call.args };
+            Some(BatchCall { args, ..call })
+        });
         let result = hook.call.and_then(|index| self.fold.result(u32::from(index)).cloned());
         Asked {
             hook,
@@ -77,6 +80,14 @@ impl Driver {
             call,
             result,
         }
+    }
+
+    /// The call was refused or blocked: what was made of its arguments is of no account.
+    fn was_refused(&self, index: u16) -> bool {
+        let batch = self.state.batch.as_ref();
+        let status = batch.and_then(|batch| batch.calls.get(usize::from(index))).map(|call| call.status);
+        let blocked = CallStatus::Judged { hook: Judge::AfterToolOutcome, then: Ending::Blocked };
+        status == Some(blocked)
     }
 
     /// The results of the newest answer's calls, in the order of the calls.
@@ -137,7 +148,7 @@ async fn ask_about_call(
     let patch = if context.call.hook == Hook::AfterToolCall {
         hooks.after_tool_call(context, call, result).await?
     } else {
-        hooks.after_tool_outcome(context, &call.call, result).await?
+        hooks.after_tool_outcome(context, call, result).await?
     };
     let patched = patch.apply(result);
     Ok(if patched == *result { HookAnswer::Proceed } else { HookAnswer::Result(patched) })

@@ -5,6 +5,7 @@
 
 mod commit;
 mod context;
+mod durable;
 mod hooks;
 mod inbox;
 mod load;

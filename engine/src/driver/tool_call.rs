@@ -106,6 +106,7 @@ impl Driver {
 
     /// The admission of the batch.
     pub(super) fn resolve_batch(&mut self) -> Fact {
+        crash_point::reach("before the intent");
         self.plan_calls();
         let is_sequential = self.facts.tool_execution == crate::config::ToolExecution::Sequential
             || self.plans.iter().any(|plan| {
@@ -129,6 +130,7 @@ impl Driver {
 
     /// Runs a call that stands as started.
     pub(super) fn run_tool(&mut self, turn: u32, index: u16, effect: &Effect) -> Option<Fact> {
+        crash_point::reach("after the intent");
         let takeover = self.takeovers.iter().find(|(place, _)| *place == (turn, index)).map(|(_, how)| *how);
         let recovered = takeover.and_then(Takeover::recovered);
         let returned = move |result| Fact::ToolReturned { call: index, result, recovered };

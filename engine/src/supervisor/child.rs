@@ -89,7 +89,6 @@ fn run(epoch: u64) -> io::Result<()> {
     crash_point::reach("after the mark");
     // From here on everything ends in an exit record.
     let exit = Running::start(&spec, control, spool)?.to_end();
-    crash_point::reach("before the record");
     record.write_all_at(&exit.to_bytes(), 0)?;
     record.sync_all()?;
     crash_point::reach("before the record's rename");

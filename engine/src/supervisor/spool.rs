@@ -117,13 +117,15 @@ pub(crate) struct Ends {
     pub(crate) cut: u64,
 }
 
-/// Reads at most `bytes_max` bytes of an output that has ended: all of it, or its head and its tail.
-pub(crate) fn read_ends(dir: &Path, exit: &Exit, bytes_max: u64) -> io::Result<Ends> {
+/// Reads at most `bytes_max` bytes of an output that has ended: all of it, or its head and its tail, with room for a note
+/// between the two.
+pub(crate) fn read_ends(dir: &Path, exit: &Exit, bytes_max: u64, note_bytes_max: u64) -> io::Result<Ends> {
     let mut output = File::open(dir.join(OUTPUT))?;
     let is_whole = exit.spooled_bytes == exit.output_bytes;
     if is_whole && exit.output_bytes <= bytes_max {
         return Ok(Ends { head: read_at(&mut output, 0, exit.output_bytes)?, tail: Vec::new(), cut: 0 });
     }
+    let bytes_max = bytes_max.saturating_sub(note_bytes_max);
     let head_bytes = exit.spooled_bytes.min(bytes_max / 2);
     let head = read_at(&mut output, 0, head_bytes)?;
     let beyond = exit.output_bytes - exit.spooled_bytes;
@@ -136,17 +138,25 @@ pub(crate) fn read_ends(dir: &Path, exit: &Exit, bytes_max: u64) -> io::Result<E
         tail = read_at(&mut output, exit.spooled_bytes - bytes, bytes)?;
     }
     if in_ring > 0 {
-        let mut ring = File::open(dir.join(TAIL))?;
-        let end = beyond % exit.tail_bytes_max;
-        if in_ring == exit.tail_bytes_max {
-            tail.extend(read_at(&mut ring, end, exit.tail_bytes_max - end)?);
-            tail.extend(read_at(&mut ring, 0, end)?);
-        } else {
-            tail.extend(read_at(&mut ring, 0, in_ring)?);
-        }
+        tail.extend(read_ring(dir, exit, beyond)?);
+        // A ring is a little larger than what fits beside the note.
+        let surplus = (tail.len() as u64).saturating_sub(tail_bytes_max);
+        tail.drain(..usize::try_from(surplus).unwrap_or(usize::MAX).min(tail.len()));
     }
     let cut = exit.output_bytes.saturating_sub((head.len() + tail.len()) as u64);
     Ok(Ends { head, tail, cut })
+}
+
+/// The newest of the bytes beyond the spool, in order.
+fn read_ring(dir: &Path, exit: &Exit, beyond: u64) -> io::Result<Vec<u8>> {
+    let mut ring = File::open(dir.join(TAIL))?;
+    if beyond < exit.tail_bytes_max {
+        return read_at(&mut ring, 0, beyond);
+    }
+    let oldest = beyond % exit.tail_bytes_max;
+    let mut bytes = read_at(&mut ring, oldest, exit.tail_bytes_max - oldest)?;
+    bytes.extend(read_at(&mut ring, 0, oldest)?);
+    Ok(bytes)
 }
 
 /// The last bytes of an output that is being written, as far as it is in the spool, and how long it is.

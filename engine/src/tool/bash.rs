@@ -25,6 +25,8 @@ use crate::supervisor::{
 pub(crate) const NAME: &str = "bash";
 /// The most bytes of output that are kept whole.
 pub(crate) const OUTPUT_SPOOL_BYTES_MAX: u64 = 64 << 20;
+/// The most bytes of the note between head and tail.
+const NOTE_BYTES_MAX: u64 = 64;
 /// The most bytes of output that a live update shows: the newest.
 const LIVE_BYTES_MAX: u64 = 16 << 10;
 /// Shortest time between two live updates.
@@ -197,7 +199,10 @@ async fn follow(watch: &mut Watch, call: &CallContext, dir: &Path) {
     loop {
         tokio::select! {
             biased;
-            () = watch.until_free() => return,
+            () = watch.until_free() => {
+                show(call, dir, &mut shown);
+                return;
+            }
             () = call.cancel.cancelled(), if ending.is_none() => {
                 ending = Some(tokio::time::Instant::now());
                 is_asked = ask_to_end(dir);
@@ -243,7 +248,7 @@ fn report(dir: &Path, exit: &Exit, bytes_max: usize) -> Result<ToolResult, Strin
         Status::Signal(signal) => 128 + signal,
         Status::NotStarted(reason) => return Err(format!("The command was not started: {reason}")),
     };
-    let ends = read_ends(dir, exit, bytes_max as u64).map_err(|error| {
+    let ends = read_ends(dir, exit, bytes_max as u64, NOTE_BYTES_MAX).map_err(|error| {
         format!("The command ended with code {code}, but its output cannot be read: {error}")
     })?;
     let is_cut = ends.cut > 0;

@@ -24,9 +24,18 @@ pub(super) fn keep(call_dir: &Path, name: &str) -> io::Result<String> {
     match std::fs::hard_link(&path, blobs.join(&hash)) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => copy(&path, &blobs, &hash)?,
         Err(error) => return Err(error),
     }
     File::open(&blobs)?.sync_all()?;
     File::open(dir)?.sync_all()?;
     Ok(hash)
+}
+
+/// The same where calls are on another disk than blobs.
+fn copy(path: &Path, blobs: &Path, hash: &str) -> io::Result<()> {
+    let fresh = blobs.join(format!("{hash}.new"));
+    std::fs::copy(path, &fresh)?;
+    File::open(&fresh)?.sync_all()?;
+    std::fs::rename(&fresh, blobs.join(hash))
 }

@@ -363,8 +363,8 @@ pub(super) fn run(shared: &Shared, db: &sled::Db) {
     }
 }
 
-/// As many of the frames as change [`BATCH_KEYS_MAX`] keys at most (but one frame at least), as one atomic change:
-/// the newest value of each key and the position that they lead to, which is answered too.
+/// As many of the frames as change [`BATCH_KEYS_MAX`] keys at most (but one frame at least), as one atomic
+/// change: the newest value of each key and the position that they lead to, which is answered too.
 fn batch(work: &Work) -> Result<(sled::Batch, u64), String> {
     let mut newest: HashMap<&[u8], Option<&[u8]>> = HashMap::new();
     let mut end = work.end;

@@ -410,10 +410,11 @@ impl Hooks for ScriptedHooks {
     async fn after_tool_outcome(
         &self,
         _: HookContext<'_>,
-        call: &ToolCall,
+        call: &BatchCall,
         _: &ToolResult,
     ) -> Result<ResultPatch, String> {
-        Ok(patch(self.ask(&format!("HOOK:afterToolOutcome({})", call.id))?))
+        self.log.whisper(&format!("{} was called with {}", call.call.id, call.args));
+        Ok(patch(self.ask(&format!("HOOK:afterToolOutcome({})", call.call.id))?))
     }
 
     async fn prepare_next_turn(&self, _: HookContext<'_>, _: &TurnView<'_>) -> Result<NextTurn, String> {

@@ -1,12 +1,14 @@
 //! What a message is marked with: network content, taint, the identity of a turn; and what is told of bad arguments.
 
+use std::sync::Arc;
+
 use model::input::{Hook, NextTurn};
 use model::message::CustomMessage;
 use model::{Block, JsonText, Label, Message, Millis};
 use serde_json::{Value, json};
 
 use crate::harness::{Script, result, script, user};
-use crate::log::label;
+use crate::log::{Log, label};
 use crate::parts::{Answer, call, calls, text, tool};
 
 /// Runs a scenario; answers the label of each message of its transcript, with its mark.
@@ -185,16 +187,39 @@ fn bad_arguments_are_told_as_the_reference_tells_them() {
 }
 
 #[test]
-fn a_tool_that_was_found_is_offered_from_then_on() {
+fn the_last_look_is_told_final_arguments_of_what_ran_and_raw_ones_of_what_did_not() {
+    let schema = json!({ "type": "object", "properties": { "n": { "type": "number" } } });
+    let args = json!({ "n": "3" });
+    let answer =
+        calls(&[]).content(vec![call("1", "t", &args), call("2", "t", &args), call("3", "nope", &args)]);
     let scenario = script("")
-        .tools([tool("t", "y")])
-        .deferred(|name| Ok((name == "late").then(|| tool("late", "y"))))
-        .model([calls(&[("1", "late"), ("2", "nope")]), text("end")]);
+        .hooks(&[Hook::BeforeToolCall, Hook::AfterToolOutcome])
+        .answer("HOOK:beforeToolCall(2)", Answer::Block("no"))
+        .tools([tool("t", "y").parameters(schema)])
+        .model([answer, text("end")]);
+    let log = looped(&scenario);
+    assert!(log.has("1 was called with {\"n\":3}"));
+    assert!(log.has("2 was called with {\"n\":\"3\"}"));
+    assert!(log.has("3 was called with {\"n\":\"3\"}"));
+}
+
+/// Runs a scenario; answers everything that was written.
+fn looped(scenario: &Script) -> Arc<Log> {
     let (config, log) = scenario.config();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let mut transcript = Vec::new();
     runtime.block_on(engine::run_loop(&config, scenario.prompts.clone(), &mut transcript, None)).unwrap();
+    log
+}
+
+#[test]
+fn a_tool_that_was_found_is_offered_from_then_on() {
+    let scenario = script("")
+        .tools([tool("t", "y")])
+        .deferred(|name| Ok((name == "late").then(|| tool("late", "y"))))
+        .model([calls(&[("1", "late"), ("2", "nope")]), text("end")]);
+    let log = looped(&scenario);
     assert!(log.has("#1 thinks off, has t"));
     assert!(log.has("#2 thinks off, has t,late"));
 }
@@ -207,11 +232,7 @@ fn the_next_turn_may_have_another_model_and_level() {
         .answer("HOOK:prepareNextTurn()", Answer::Next(next))
         .tools([tool("t", "y")])
         .model([calls(&[("1", "t")]), text("end")]);
-    let (config, log) = scenario.config();
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    let mut transcript = Vec::new();
-    runtime.block_on(engine::run_loop(&config, scenario.prompts.clone(), &mut transcript, None)).unwrap();
+    let log = looped(&scenario);
     assert!(log.has("MODEL#1(ctx=u)"));
     assert!(log.has("n#2(ctx=uatr)"));
     assert!(log.has("#2 thinks high, has t"));
