@@ -124,7 +124,7 @@ impl Task<'_> {
     /// Cuts once; for every 29th cut also its recovery, at every fifth act. Answers both counts.
     fn run(&self) -> Result<(usize, usize), String> {
         let recovery = cut(self.scenario, self.uncut, &[self.first])?;
-        if self.nth % 29 != 0 {
+        if !self.nth.is_multiple_of(29) {
             return Ok((1, 0));
         }
         let mut twice = 0;
