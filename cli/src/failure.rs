@@ -4,6 +4,7 @@
 
 use std::io;
 
+use engine::batch;
 use engine::control::{ClientError, Kind};
 
 use crate::status::Status;
@@ -71,6 +72,18 @@ impl From<store::Error> for Failure {
 impl From<engine::config::Error> for Failure {
     fn from(error: engine::config::Error) -> Self {
         Self::usage(error.to_string())
+    }
+}
+
+impl From<batch::Error> for Failure {
+    fn from(error: batch::Error) -> Self {
+        match error {
+            batch::Error::Engine(error) => error.into(),
+            batch::Error::File { .. } => Self::new(Status::Failed, error.to_string()),
+            batch::Error::Jobs(_) | batch::Error::Unreadable { .. } | batch::Error::SameFile(..) => {
+                Self::usage(error.to_string())
+            }
+        }
     }
 }
 

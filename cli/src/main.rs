@@ -10,6 +10,7 @@ mod context;
 mod failure;
 mod output;
 mod owner;
+mod progress;
 mod screen;
 mod status;
 mod text;

@@ -13,8 +13,9 @@ use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream, Ticket};
 use crate::driver::load_state;
 use crate::error::Error;
 use crate::job::{self, Job, Meta};
-use crate::keys;
+use crate::keys::{self, Lane};
 use crate::models::ModelError;
+use crate::provider::ModelProvider;
 use crate::shared::Shared;
 
 /// Code of a run's first record in raw listings.
@@ -28,14 +29,15 @@ const SESSION_BYTES_MAX: usize = 1024;
 /// A job on its way into the store.
 pub(crate) struct Submitting {
     pub(crate) run: RunId,
-    pub(crate) session: String,
+    pub(crate) lane: Lane,
     ticket: Ticket,
 }
 
 /// A job that is durable.
 pub(crate) struct Accepted {
     pub(crate) run: RunId,
-    pub(crate) session: String,
+    /// The lane that it joins.
+    pub(crate) lane: Lane,
     /// The key was known: the run was there before.
     pub(crate) is_known: bool,
 }
@@ -43,16 +45,16 @@ pub(crate) struct Accepted {
 impl Submitting {
     /// Waits for the barrier.
     pub(crate) async fn accepted(self) -> Result<Accepted, Error> {
-        let Self { run, session, ticket } = self;
+        let Self { run, lane, ticket } = self;
         match ticket.await {
-            Ok(_) => Ok(Accepted { run, session, is_known: false }),
+            Ok(_) => Ok(Accepted { run, lane, is_known: false }),
             Err(store::Error::Duplicate { value }) => {
                 let known = value.as_slice().try_into().map(RunId);
                 let run = known.map_err(|_| Error::NoSuchRun("under this key".to_owned()))?;
-                Ok(Accepted { run, session, is_known: true })
+                Ok(Accepted { run, lane, is_known: true })
             }
             // The id of a job in a batch follows from its names: the run was there before.
-            Err(store::Error::Conflict { .. }) => Ok(Accepted { run, session, is_known: true }),
+            Err(store::Error::Conflict { .. }) => Ok(Accepted { run, lane, is_known: true }),
             Err(error) => Err(error.into()),
         }
     }
@@ -61,13 +63,12 @@ impl Submitting {
 /// Checks a job and hands its first record to the store. A program that drives the run itself is `attached`: the run
 /// stops at every checkpoint for its abort, as it does for sources.
 pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) -> Result<Submitting, Error> {
-    let defaults = &shared.config.defaults;
-    let model = job.model.as_deref().or(defaults.model.as_deref()).ok_or(ModelError::Unnamed)?;
-    let model = &*with_absolute_path(model);
-    let provider = shared.models.resolve(model, &shared.config)?;
-    check(shared, job)?;
+    let (model, provider) = check(shared, job)?;
     let at = shared.clock.now();
     let mut job = job.clone();
+    if job.workspace.is_none() && job.batch.is_some() && job.custom_id.is_some() {
+        job.workspace = shared.dir.as_deref().map(|dir| keys::own_workspace(dir, run));
+    }
     if job.tools.is_none() {
         let known = |name: &String| shared.tools.resolve(name).is_some();
         job.tools = Some(shared.default_tools().into_iter().filter(known).collect());
@@ -85,19 +86,19 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
         &job,
         &shared.config,
         shared.wants(),
-        model,
+        &model,
         provider.identity(),
     );
     submission.wants.has_sources |= is_attached;
     let state = RunState::new(&submission, at);
     let (encoded, changes) = Encoded::all(&state);
-    let meta = Meta::new(&submission, &facts, at);
-    let session = submission.session.clone();
+    let meta = Meta::new(&job, &submission, &facts, at);
+    let lane = keys::lane(&submission.session);
     let mut puts: Vec<Put> =
         changes.into_iter().map(|(part, value)| Put { key: keys::part(run, part), value }).collect();
     puts.retain(|put| put.value.is_some());
     puts.push(Put { key: keys::meta(run), value: Some(meta.to_bytes()) });
-    puts.push(Put { key: keys::live(at.0, run), value: Some(session.as_bytes().to_vec()) });
+    puts.push(Put { key: keys::live(at.0, run), value: Some(lane.to_vec()) });
     puts.push(Put { key: keys::newest(at.0, run), value: Some(Vec::new()) });
     let mut requires = Vec::new();
     if let Some(key) = &job.key {
@@ -118,7 +119,7 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
         requires,
         durability: Durability::Durable,
     });
-    Ok(Submitting { run, session, ticket })
+    Ok(Submitting { run, lane, ticket })
 }
 
 /// The name of a model that is a file, with the file's absolute path: whoever resumes the run may stand elsewhere.
@@ -130,7 +131,14 @@ fn with_absolute_path(model: &str) -> Cow<'_, str> {
     }
 }
 
-fn check(shared: &Shared, job: &Job) -> Result<(), Error> {
+/// Checks a job; answers its model's name and provider.
+pub(crate) fn check<'a>(
+    shared: &'a Shared,
+    job: &'a Job,
+) -> Result<(Cow<'a, str>, Arc<dyn ModelProvider>), Error> {
+    let named = job.model.as_deref().or(shared.config.defaults.model.as_deref());
+    let model = with_absolute_path(named.ok_or(ModelError::Unnamed)?);
+    let provider = shared.models.resolve(&model, &shared.config)?;
     if let Some(workspace) = &job.workspace
         && !workspace.is_dir()
     {
@@ -148,7 +156,7 @@ fn check(shared: &Shared, job: &Job) -> Result<(), Error> {
             return Err(Error::Job(format!("no tool `{name}`; there are: {known}")));
         }
     }
-    Ok(())
+    Ok((model, provider))
 }
 
 /// Puts an item into a run's inbox; answers its position. With a key, the same item is accepted once.

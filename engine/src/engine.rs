@@ -3,9 +3,9 @@
 //! Owns the life of drivers and the lanes between them. It starts no runtime and no thread of its own beyond those of
 //! the store; dropping a handle cancels nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,18 +24,19 @@ use crate::driver::{Attached, Driver, Left, load_state};
 use crate::error::Error;
 use crate::harness::Harness;
 use crate::job::Job;
-use crate::keys;
+use crate::keys::{self, Lane};
 use crate::lanes::Lanes;
 use crate::models::Models;
 use crate::provider::ModelProvider;
 use crate::report::{Found, Note, Report};
-use crate::runs::{Rest, Runs, lock};
+use crate::runs::{Rest, Rests, Runs, lock};
 use crate::shared::Shared;
 use crate::supervisor::{self, Supervisors};
 use crate::tool::bash::{self, Bash};
 use crate::tool::builtin::{BUILTIN, builtin};
 use crate::tool::registry::Registry;
 use crate::tool::{Tool, ToolSpec};
+use crate::workspaces::Workspaces;
 
 /// Runs read at once while an engine opens.
 const SCAN_PAGE: usize = 4096;
@@ -186,6 +187,8 @@ impl Builder {
         let width = usize::try_from(self.config.defaults.concurrency.get()).unwrap_or(usize::MAX);
         let shared = Shared {
             store,
+            workspaces: self.dir.as_deref().map(Workspaces::new),
+            turns: AtomicU64::new(0),
             dir: self.dir,
             epoch,
             boot_id: self.store_options.boot_id,
@@ -258,10 +261,13 @@ impl Engine {
                 Err(error) => Err(error),
             };
             handles.push(accepted.map(|accepted| {
-                self.admit(&accepted, Attached::default());
+                if !accepted.is_known {
+                    lock(&self.shared.lanes).join(accepted.lane, accepted.run, true);
+                }
                 self.handle(accepted.run)
             }));
         }
+        self.run_ready();
         handles
     }
 
@@ -273,7 +279,7 @@ impl Engine {
             // Driven by its submitter's own wish, outside of the queue of slots.
             return self.spawn(accepted.run, attached, false);
         }
-        lock(&self.shared.lanes).join(&accepted.session, accepted.run, true);
+        lock(&self.shared.lanes).join(accepted.lane, accepted.run, true);
         self.run_ready();
     }
 
@@ -285,7 +291,7 @@ impl Engine {
     /// Fills the lanes with the runs that have not ended, in order of submission. None of them moves yet.
     fn fill_lanes(&self) -> Result<(), Error> {
         let mut lanes = lock(&self.shared.lanes);
-        self.each_live(|run, session| lanes.join(session, run, false))
+        self.each_live(|run, lane| lanes.join(lane, run, false))
     }
 
     /// Removes what calls of runs that have ended left behind.
@@ -309,16 +315,16 @@ impl Engine {
         Ok(runs)
     }
 
-    /// Visits the runs that have not ended with their sessions, in order of submission.
-    fn each_live(&self, mut visit: impl FnMut(RunId, &str)) -> Result<(), Error> {
+    /// Visits the runs that have not ended with their lanes, in order of submission.
+    fn each_live(&self, mut visit: impl FnMut(RunId, Lane)) -> Result<(), Error> {
         let mut after: Option<Vec<u8>> = None;
         loop {
             let page = self.shared.store.scan(keys::LIVE, after.as_deref(), SCAN_PAGE)?;
             let Some((last, _)) = page.last() else { return Ok(()) };
             after = Some(last.clone());
-            for (key, session) in &page {
-                if let Some(run) = keys::run_of(key) {
-                    visit(run, &String::from_utf8_lossy(session));
+            for (key, value) in &page {
+                if let (Some(run), Ok(lane)) = (keys::run_of(key), value.as_slice().try_into()) {
+                    visit(run, lane);
                 }
             }
         }
@@ -327,8 +333,9 @@ impl Engine {
     /// Continues the given runs, or every run that can go on. Answers those that were set going.
     pub fn resume(&self, only: Option<&[RunId]>) -> Result<Vec<RunHandle>, Error> {
         let mut handles = Vec::new();
+        let only: Option<HashSet<RunId>> = only.map(|only| only.iter().copied().collect());
         for run in self.live_runs()? {
-            if only.is_some_and(|only| !only.contains(&run)) {
+            if only.as_ref().is_some_and(|only| !only.contains(&run)) {
                 continue;
             }
             if self.wake(run, false)? {
@@ -363,7 +370,7 @@ impl Engine {
             | Phase::Compact { .. } => true,
         };
         if can_move {
-            self.shared.runs.watch(run).set_rest(None);
+            self.shared.runs.set_rest(run, None);
             lock(&self.shared.lanes).make_ready(run, goes_first);
         }
         Ok(can_move)
@@ -413,7 +420,7 @@ impl Engine {
             Rest::Stopped | Rest::Failed(_) => {}
         }
         let is_done = matches!(rest, Rest::Done { .. });
-        self.shared.runs.watch(run).set_rest(Some(rest));
+        self.shared.runs.set_rest(run, Some(rest));
         if is_done {
             self.shared.runs.forget(run);
         }
@@ -488,6 +495,26 @@ impl Engine {
     /// What a resume found and did so far.
     pub fn report(&self) -> Vec<Note> {
         self.shared.report.notes()
+    }
+
+    /// Every rest from now on, as it happens.
+    pub(crate) fn rests(&self) -> Rests {
+        self.shared.runs.rests()
+    }
+
+    /// Runs that hold a slot now.
+    pub fn running(&self) -> usize {
+        lock(&self.shared.lanes).held()
+    }
+
+    /// Turns that got a complete answer since the engine was opened.
+    pub fn turns(&self) -> u64 {
+        self.shared.turns.load(Ordering::Relaxed)
+    }
+
+    /// Says whether a job would be accepted as it is; nothing is stored.
+    pub fn check(&self, job: &Job) -> Result<(), Error> {
+        accept::check(&self.shared, job).map(|_| ())
     }
 
     /// The store, for reading.
@@ -667,14 +694,8 @@ fn is_builtin(name: &str) -> bool {
 
 /// A job of a batch always gets the same id; any other job gets one that nobody can guess.
 fn new_run_id(job: &Job) -> RunId {
-    if let (Some(batch), Some(custom_id)) = (&job.batch, &job.custom_id) {
-        let mut hasher = blake3::Hasher::new();
-        for name in [batch, custom_id] {
-            hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
-        }
-        let mut id = [0; 16];
-        id.copy_from_slice(hasher.finalize().as_bytes().get(..16).unwrap_or(&[0; 16]));
-        return RunId(id);
+    match (&job.batch, &job.custom_id) {
+        (Some(batch), Some(custom_id)) => keys::batch_run(batch, custom_id),
+        (Some(_), None) | (None, _) => RunId(rand::random()),
     }
-    RunId(rand::random())
 }

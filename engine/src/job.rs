@@ -52,6 +52,8 @@ pub struct Job {
     pub custom_id: Option<String>,
     /// Name of the batch.
     pub batch: Option<String>,
+    /// Hash of the line that the job was read from: under one id, a batch takes one version only.
+    pub version: Option<[u8; 16]>,
     /// Failed model calls are tried again; true if none.
     pub retries: Option<bool>,
     /// Each poll takes every message that waits, not one.
@@ -143,6 +145,7 @@ pub(crate) struct Meta {
     pub(crate) model: String,
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) submitted_at_ms: i64,
+    pub(crate) version: Option<[u8; 16]>,
 }
 
 /// The most characters of a batch's name that the list of runs keeps.
@@ -151,7 +154,7 @@ pub(crate) const BATCH_CHARS_MAX: usize = 200;
 const META_LABEL_BYTES_MAX: usize = 2048;
 
 impl Meta {
-    pub(crate) fn new(submission: &Submission, facts: &JobFacts, at: Millis) -> Self {
+    pub(crate) fn new(job: &Job, submission: &Submission, facts: &JobFacts, at: Millis) -> Self {
         let cut = |text: &str| Label::from(text).as_str().to_owned();
         let mut left = META_LABEL_BYTES_MAX;
         let fitting = facts.labels.iter().take_while(|(name, value)| {
@@ -167,6 +170,7 @@ impl Meta {
             model: submission.model.as_str().to_owned(),
             labels: fitting.map(|(name, value)| (name.clone(), value.clone())).collect(),
             submitted_at_ms: at.0,
+            version: job.version,
         }
     }
 

@@ -29,7 +29,7 @@ pub(crate) fn meta(run: RunId) -> Vec<u8> {
 /// Prefix of the runs that have not ended.
 pub(crate) const LIVE: &[u8] = b"l";
 
-/// A run that has not ended, in order of submission.
+/// A run that has not ended, in order of submission. Its value is the lane of its session.
 pub(crate) fn live(at_ms: i64, run: RunId) -> Vec<u8> {
     let mut key = LIVE.to_vec();
     key.extend_from_slice(&at_ms.to_be_bytes());
@@ -54,9 +54,28 @@ pub(crate) fn run_of(key: &[u8]) -> Option<RunId> {
     Some(RunId(tail.try_into().ok()?))
 }
 
+/// The lane of a session: fixed in length, and different for different sessions.
+pub(crate) type Lane = [u8; 16];
+
+/// The lane of a session.
+pub(crate) fn lane(session: &str) -> Lane {
+    hash(&[session])
+}
+
 /// The newest run of a session that was given its lane.
 pub(crate) fn session(session: &str) -> Vec<u8> {
     hashed(b's', &[session])
+}
+
+/// How many runs of a batch have ended. The store adds one with each end, so what the record of an end puts here is the
+/// run's place among the ends of its batch, from 1.
+pub(crate) fn ends(batch: &str) -> Vec<u8> {
+    hashed(b'e', &[batch])
+}
+
+/// The id of a batch's job, which follows from its names.
+pub(crate) fn batch_run(batch: &str, custom_id: &str) -> RunId {
+    RunId(hash(&[batch, custom_id]))
 }
 
 /// The run that was submitted under an idempotency key.
@@ -71,13 +90,25 @@ pub(crate) fn item(run: RunId, key: &str) -> Vec<u8> {
 
 /// A letter and the hash of length-prefixed names: of fixed length whatever the names are.
 fn hashed(letter: u8, names: &[&str]) -> Vec<u8> {
+    let mut key = vec![letter];
+    key.extend_from_slice(&hash(names));
+    key
+}
+
+/// The first 16 bytes of blake3 over length-prefixed names.
+fn hash(names: &[&str]) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     for name in names {
         hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
     }
-    let mut key = vec![letter];
-    key.extend_from_slice(hasher.finalize().as_bytes().get(..16).unwrap_or_default());
-    key
+    let mut first = [0; 16];
+    hasher.finalize_xof().fill(&mut first);
+    first
+}
+
+/// The workspace of a batch's job that names none: `DIR/work/H`, H being the digits of the run's id.
+pub(crate) fn own_workspace(dir: &std::path::Path, run: RunId) -> std::path::PathBuf {
+    dir.join("work").join(run.to_string())
 }
 
 /// The directory of one call, for a tool that keeps something of its own until the result is durable.

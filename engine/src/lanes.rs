@@ -4,17 +4,18 @@
 //! they are filled again from the runs that have not ended, in order of submission. It must never start a driver.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 
 use model::RunId;
+
+use crate::keys::Lane;
 
 /// The lanes of one engine.
 #[derive(Debug)]
 pub(crate) struct Lanes {
     width: usize,
     held: usize,
-    sessions: HashMap<Arc<str>, VecDeque<Place>>,
-    of: HashMap<RunId, Arc<str>>,
+    sessions: HashMap<Lane, VecDeque<Place>>,
+    lane_of: HashMap<RunId, Lane>,
     ready: VecDeque<RunId>,
 }
 
@@ -45,17 +46,16 @@ impl Lanes {
             width: width.max(1),
             held: 0,
             sessions: HashMap::new(),
-            of: HashMap::new(),
+            lane_of: HashMap::new(),
             ready: VecDeque::new(),
         }
     }
 
     /// A run joins its session's lane. It is ready if it is first there and `is_active`: a run that a stop or a crash
     /// left waits for a resume, and keeps its place.
-    pub(crate) fn join(&mut self, session: &str, run: RunId, is_active: bool) {
-        let session: Arc<str> = Arc::from(session);
-        self.of.insert(run, Arc::clone(&session));
-        self.sessions.entry(session).or_default().push_back(Place { run, standing: Standing::Left });
+    pub(crate) fn join(&mut self, lane: Lane, run: RunId, is_active: bool) {
+        self.lane_of.insert(run, lane);
+        self.sessions.entry(lane).or_default().push_back(Place { run, standing: Standing::Left });
         if is_active {
             self.make_ready(run, false);
         }
@@ -64,7 +64,9 @@ impl Lanes {
     /// A run may go on: after a person's answer, a timer or a resume. It is ready once it is first in its session's
     /// lane. `goes_first` puts it before those that wait for a slot. One that is ready or driven already stays so.
     pub(crate) fn make_ready(&mut self, run: RunId, goes_first: bool) {
-        let Some(lane) = self.of.get(&run).and_then(|session| self.sessions.get_mut(session)) else { return };
+        let Some(lane) = self.lane_of.get(&run).and_then(|session| self.sessions.get_mut(session)) else {
+            return;
+        };
         let is_first = lane.front().is_some_and(|place| place.run == run);
         let Some(place) = lane.iter_mut().find(|place| place.run == run) else { return };
         match place.standing {
@@ -83,7 +85,7 @@ impl Lanes {
 
     /// True if a run holds a slot, or waits for one.
     pub(crate) fn is_moving(&self, run: RunId) -> bool {
-        let lane = self.of.get(&run).and_then(|session| self.sessions.get(session));
+        let lane = self.lane_of.get(&run).and_then(|session| self.sessions.get(session));
         lane.is_some_and(|lane| {
             lane.iter()
                 .any(|place| place.run == run && matches!(place.standing, Standing::Ready | Standing::Driven))
@@ -101,6 +103,11 @@ impl Lanes {
         Some(run)
     }
 
+    /// Slots that are taken.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
     /// A slot is free again: its run rests, or waits for a timer.
     pub(crate) fn release(&mut self, run: RunId) {
         self.held = self.held.saturating_sub(1);
@@ -109,7 +116,7 @@ impl Lanes {
 
     /// A run has ended: the next of its session is first in the lane, and ready if it is to run.
     pub(crate) fn leave(&mut self, run: RunId) {
-        let Some(session) = self.of.remove(&run) else { return };
+        let Some(session) = self.lane_of.remove(&run) else { return };
         let Some(lane) = self.sessions.get_mut(&session) else { return };
         lane.retain(|place| place.run != run);
         let next = lane.front().filter(|place| place.standing == Standing::Active).map(|place| place.run);
@@ -122,7 +129,7 @@ impl Lanes {
     }
 
     fn stand(&mut self, run: RunId, standing: Standing) {
-        let lane = self.of.get(&run).and_then(|session| self.sessions.get_mut(session));
+        let lane = self.lane_of.get(&run).and_then(|session| self.sessions.get_mut(session));
         if let Some(place) = lane.and_then(|lane| lane.iter_mut().find(|place| place.run == run)) {
             place.standing = standing;
         }
@@ -140,9 +147,9 @@ mod tests {
     #[test]
     fn a_session_runs_one_run_at_a_time() {
         let mut lanes = Lanes::new(8);
-        lanes.join("a", run(1), true);
-        lanes.join("a", run(2), true);
-        lanes.join("b", run(3), true);
+        lanes.join([1; 16], run(1), true);
+        lanes.join([1; 16], run(2), true);
+        lanes.join([2; 16], run(3), true);
         assert_eq!([lanes.next(), lanes.next(), lanes.next()], [Some(run(1)), Some(run(3)), None]);
         lanes.release(run(1));
         lanes.leave(run(1));
@@ -153,7 +160,7 @@ mod tests {
     fn slots_bound_the_engine_and_an_answer_goes_first() {
         let mut lanes = Lanes::new(1);
         for n in 1..=3 {
-            lanes.join(&n.to_string(), run(n), true);
+            lanes.join([n; 16], run(n), true);
         }
         assert_eq!([lanes.next(), lanes.next()], [Some(run(1)), None]);
         lanes.release(run(1));
@@ -164,7 +171,7 @@ mod tests {
     #[test]
     fn a_run_that_is_driven_or_ready_is_not_given_a_second_slot() {
         let mut lanes = Lanes::new(8);
-        lanes.join("a", run(1), true);
+        lanes.join([1; 16], run(1), true);
         lanes.make_ready(run(1), true);
         assert_eq!([lanes.next(), lanes.next()], [Some(run(1)), None]);
         lanes.make_ready(run(1), true);
@@ -174,8 +181,8 @@ mod tests {
     #[test]
     fn a_left_run_keeps_its_place() {
         let mut lanes = Lanes::new(1);
-        lanes.join("a", run(1), false);
-        lanes.join("a", run(2), true);
+        lanes.join([1; 16], run(1), false);
+        lanes.join([1; 16], run(2), true);
         assert_eq!(lanes.next(), None);
         lanes.make_ready(run(2), false);
         assert_eq!(lanes.next(), None);
@@ -187,7 +194,7 @@ mod tests {
     fn a_left_run_does_not_start_because_the_one_before_it_ends() {
         let mut lanes = Lanes::new(8);
         for n in 1..=3 {
-            lanes.join("a", run(n), false);
+            lanes.join([1; 16], run(n), false);
         }
         lanes.make_ready(run(1), false);
         assert_eq!(lanes.next(), Some(run(1)));

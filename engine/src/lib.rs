@@ -17,6 +17,7 @@
 //! ```
 
 mod accept;
+pub mod batch;
 pub mod bench;
 mod clock;
 pub mod config;
@@ -45,6 +46,7 @@ mod sink;
 mod supervisor;
 pub mod tool;
 mod view;
+mod workspaces;
 
 pub use clock::{Clock, SystemClock, TimerClock, rfc3339};
 pub use config::{Config, data_dir};

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::{Millis, Outcome, ParkReason, RunId};
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{Notify, broadcast, mpsc, watch};
 
 use crate::event::Stamped;
 
@@ -76,7 +76,7 @@ impl Watched {
     }
 
     /// Tells that the run rests, or moves again.
-    pub(crate) fn set_rest(&self, rest: Option<Rest>) {
+    fn set_rest(&self, rest: Option<Rest>) {
         self.rest.send_replace(rest);
     }
 
@@ -117,10 +117,15 @@ impl Watched {
     }
 }
 
+/// Where runs come to rest, in the order in which it happens; none: the run moves again. It holds at most what happened
+/// since it was last read.
+pub(crate) type Rests = mpsc::UnboundedReceiver<(RunId, Option<Rest>)>;
+
 /// The meeting points of all runs that anybody is interested in.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     watched: Mutex<HashMap<RunId, Arc<Watched>>>,
+    followers: Mutex<Vec<mpsc::UnboundedSender<(RunId, Option<Rest>)>>>,
 }
 
 impl Runs {
@@ -141,6 +146,22 @@ impl Runs {
         if watched.get(&run).is_some_and(|entry| Arc::strong_count(entry) <= 2) {
             watched.remove(&run);
         }
+    }
+
+    /// Tells that a run rests, or moves again.
+    pub(crate) fn set_rest(&self, run: RunId, rest: Option<Rest>) {
+        lock(&self.followers).retain(|follower| follower.send((run, rest.clone())).is_ok());
+        match rest {
+            None => self.find(run).into_iter().for_each(|watched| watched.set_rest(None)),
+            Some(_) => self.watch(run).set_rest(rest),
+        }
+    }
+
+    /// Follows every run from now on.
+    pub(crate) fn rests(&self) -> Rests {
+        let (follower, rests) = mpsc::unbounded_channel();
+        lock(&self.followers).push(follower);
+        rests
     }
 }
 

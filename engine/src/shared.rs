@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use model::ToolResult;
@@ -21,6 +22,7 @@ use crate::report::Report;
 use crate::runs::Runs;
 use crate::tool::ToolSpec;
 use crate::tool::registry::Registry;
+use crate::workspaces::Workspaces;
 
 /// The inside of an engine.
 pub(crate) struct Shared {
@@ -37,6 +39,10 @@ pub(crate) struct Shared {
     pub(crate) runs: Runs,
     pub(crate) report: Report,
     pub(crate) lanes: Mutex<Lanes>,
+    /// Makes the workspaces of jobs that name none; none for an engine in memory.
+    pub(crate) workspaces: Option<Workspaces>,
+    /// Turns that got a complete answer since the engine was opened.
+    pub(crate) turns: AtomicU64,
     /// Cancelled when the engine is to stop: drivers commit what they have and end.
     pub(crate) stop: CancellationToken,
     /// Cancelled when no further turn is to begin.

@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::status::Status;
 
 mod approve;
+mod batch;
 mod bench;
 mod cancel;
 mod deny;
@@ -53,6 +54,7 @@ pub(crate) enum Command {
     Replay(replay::Replay),
     Verify(verify::Verify),
     Loops(loops::Loops),
+    Batch(batch::Batch),
     Bench(bench::Bench),
 }
 
@@ -80,6 +82,7 @@ impl Command {
             Self::Replay(replay) => replay.run(context),
             Self::Verify(verify) => verify.run(context),
             Self::Loops(loops) => loops.run(context),
+            Self::Batch(batch) => batch.run(context),
             Self::Bench(bench) => bench.run(context),
         }
     }

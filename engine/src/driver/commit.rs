@@ -3,6 +3,7 @@
 //! Owns the moment between `advance` and the next effect. When this file's `apply` returns, the new state is linked in
 //! the store; if an effect that follows from it reaches outside, it is durable.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -95,12 +96,7 @@ impl Driver {
             payload: moved.to_bytes(),
             puts: self.puts(changes, moved, is_done),
             state_hash: Hash(encoded.state_hash()),
-            // Nothing that was acknowledged is left behind by an end.
-            requires: if is_done {
-                vec![Require::InboxLen { run, len: self.inbox.len() }]
-            } else {
-                Vec::new()
-            },
+            requires: if is_done { self.requires_of_end() } else { Vec::new() },
             durability: if is_durable { Durability::Durable } else { Durability::Ordered },
         };
         let ticket = self.shared.store.commit(commit);
@@ -112,6 +108,13 @@ impl Driver {
         }
         self.encoded = encoded;
         Ok(is_durable)
+    }
+
+    /// Nothing that was acknowledged is left behind by an end, and an end gets its place in its batch.
+    fn requires_of_end(&self) -> Vec<Require> {
+        let seen = Require::InboxLen { run: keys::run_key(self.run), len: self.inbox.len() };
+        let place = |batch: &String| Require::Ceiling { key: keys::ends(batch), add: 1, max: u64::MAX };
+        std::iter::once(seen).chain(self.facts.batch.as_ref().map(place)).collect()
     }
 
     fn puts(&self, changes: Vec<Change>, moved: &Moved, is_done: bool) -> Vec<Put> {
@@ -140,6 +143,9 @@ impl Driver {
         let seq = after.core.seq;
         self.leave_over(&moved.input.fact, &after);
         let is_result = matches!(moved.input.fact, Fact::ToolReturned { .. });
+        if after.core.spent.turns > self.state.core.spent.turns {
+            self.shared.turns.fetch_add(1, Ordering::Relaxed);
+        }
         self.effects = after.effects();
         self.state = after;
         let inbox = &self.inbox;

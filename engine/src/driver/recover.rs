@@ -26,12 +26,25 @@ impl Driver {
         }
         self.settle_effects().await?;
         let effects = self.effects.clone();
+        self.make_workspace().await;
         self.look_for_missing(is_own).await?;
         // What was parked with calls that may have run stands in the state again.
         if self.effects != effects {
             self.settle_effects().await?;
         }
         Ok(())
+    }
+
+    /// A run that has done nothing yet gets its own workspace. One that cannot be made is found missing.
+    async fn make_workspace(&mut self) {
+        let (Phase::Queued, Some(workspaces), Some(workspace)) =
+            (&self.state.core.phase, &self.shared.workspaces, &self.facts.workspace)
+        else {
+            return;
+        };
+        if let Err(error) = workspaces.make(workspace).await {
+            tracing::warn!(run = %self.run, workspace = %workspace.display(), %error, "no workspace");
+        }
     }
 
     /// A driver that has just loaded has performed nothing: whatever stands as under way is another's, or lost.
@@ -146,7 +159,8 @@ impl Driver {
         if !is_missing_already && matches!(phase, Phase::Parked { .. } | Phase::Done { .. }) {
             return Ok(());
         }
-        if is_own && !is_missing_already {
+        let is_fresh = matches!(phase, Phase::Queued);
+        if is_own && !is_missing_already && !is_fresh {
             return Ok(());
         }
         match (self.missing(), is_missing_already) {

@@ -1,0 +1,22 @@
+//! Batches: a file of jobs, run to its end, with one result line for each.
+//!
+//! Owns the way from a jobs file to a results file. A job is known by the names of its batch and of itself, so whoever
+//! runs the same file again continues it. It must never decide what a run does: it submits, follows and writes down.
+
+mod ending;
+mod error;
+mod halt;
+mod joblog;
+mod jobs;
+mod lines;
+mod results;
+mod run;
+#[cfg(test)]
+mod tests;
+
+pub use ending::{ResultLine, TokenUsage};
+pub use error::Error;
+pub use halt::Halt;
+pub use jobs::{BadLine, BatchJob, Defaults, JobsFile, LINE_BYTES_MAX, SharedWorkspace};
+pub use results::Mended;
+pub use run::{BatchRun, Options, Progress, Standing, Summary, Survey, survey};
