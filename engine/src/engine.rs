@@ -150,27 +150,33 @@ impl Builder {
 
     /// Opens the engine. Must be called inside a runtime. Nothing runs before a job is submitted or a run resumed.
     pub fn open(mut self) -> Result<Engine, Error> {
-        if let Some(store) = self.store.take() {
-            return self.start(store, None);
+        self.dir = self.dir.map(|dir| std::path::absolute(&dir).unwrap_or(dir));
+        let dir = self.dir.clone();
+        if let Some(dir) = &dir {
+            self.check(dir)?;
         }
-        let Some(dir) = self.dir.clone() else {
-            let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
-            return self.start(memory, None);
-        };
-        let dir = std::path::absolute(&dir).unwrap_or(dir);
+        match (self.store.take(), dir) {
+            (Some(store), _) => self.start(store, None),
+            (None, None) => self.start(Arc::new(MemoryStore::new()), None),
+            (None, Some(dir)) => {
+                let options =
+                    store::Options { opened_at_ms: self.clock.now().0, ..self.store_options.clone() };
+                let journal = Arc::new(JournalStore::open(&dir, options)?);
+                self.start(Arc::clone(&journal) as Arc<dyn Store>, Some(journal))
+            }
+        }
+    }
+
+    /// What an engine with a directory cannot do without.
+    fn check(&self, dir: &Path) -> Result<(), Error> {
         if matches!(self.commands, Commands::Own) && !supervisor::is_asked() {
             return Err(Error::Setup(NO_SUPERVISOR.to_owned()));
         }
-        if let Some(kind) = network_file_system(&dir) {
-            let dir = dir.display();
-            return Err(Error::Setup(format!(
-                "{dir} is on a network file system ({kind}), where no lock proves anything; name a local directory"
-            )));
-        }
-        let options = store::Options { opened_at_ms: self.clock.now().0, ..self.store_options.clone() };
-        let journal = Arc::new(JournalStore::open(&dir, options)?);
-        let engine = Self { dir: Some(dir), ..self };
-        engine.start(Arc::clone(&journal) as Arc<dyn Store>, Some(journal))
+        let Some(kind) = network_file_system(dir) else { return Ok(()) };
+        let dir = dir.display();
+        Err(Error::Setup(format!(
+            "{dir} is on a network file system ({kind}), where no lock proves anything; name a local directory"
+        )))
     }
 
     fn start(self, store: Arc<dyn Store>, journal: Option<Arc<JournalStore>>) -> Result<Engine, Error> {

@@ -162,9 +162,10 @@ impl Driver {
             let fact = match result {
                 None => Fact::ToolUnknown { call: index, policy },
                 Some(result) => {
-                    let mut result = result.unwrap_or_else(ToolResult::error);
+                    let told = |result| Takeover::told(takeover, result);
+                    let mut result = result.map_or_else(ToolResult::error, told);
                     result.is_network |= is_network;
-                    returned(Takeover::told(takeover, result))
+                    returned(result)
                 }
             };
             let_siblings_begin(has_siblings).await;

@@ -88,7 +88,7 @@ fn run(epoch: u64) -> io::Result<()> {
     spec::put(Path::new("."), MARK, &sys::own_mark(epoch)?.to_bytes(), false)?;
     crash_point::reach("after the mark");
     // From here on everything ends in an exit record.
-    let exit = Running::start(&spec, control, spool)?.to_end();
+    let exit = Running::start(&spec, control, spool)?.into_exit();
     record.write_all_at(&exit.to_bytes(), 0)?;
     record.sync_all()?;
     crash_point::reach("before the record's rename");

@@ -68,7 +68,7 @@ impl<'a> Running<'a> {
     }
 
     /// Waits for the end of the command, and ends what it left.
-    pub(super) fn to_end(mut self) -> Exit {
+    pub(super) fn into_exit(mut self) -> Exit {
         let status = match &self.child {
             Ok(_) => self.wait(),
             Err(reason) => Status::NotStarted(reason.clone()),

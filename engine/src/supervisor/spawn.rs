@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -22,6 +23,9 @@ use crate::crash_point;
 
 /// Where the vendors' own programs look for a key.
 const USUAL_KEYS: [&str; 2] = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY"];
+
+/// Longest time that a supervisor which may not run holds the lock.
+const LATE_MAX: Duration = Duration::from_secs(5);
 
 /// How supervisors of an engine are started.
 #[derive(Clone, Debug)]
@@ -96,7 +100,8 @@ pub(super) fn unlock(lock: &File) {
 /// Removes what an earlier try left, once nothing of it lives and its owner has decided that the call may run again.
 fn clear(dir: &Path) -> io::Result<()> {
     let lock = open_lock(dir)?;
-    if !sys::try_lock(&lock)? {
+    // One that comes late holds it for as long as it takes to see the fence.
+    if !sys::lock_within(&lock, LATE_MAX)? {
         return Err(io::Error::other("another supervisor of this call lives"));
     }
     let removed = fs::read_dir(dir)?.try_for_each(|entry| {

@@ -320,3 +320,63 @@ fn bad(kind: &str, what: &str) -> io::Error {
 pub(crate) fn is_setting(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b"SPRAG__")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spec_says_what_it_was_told() {
+        let spec = Spec {
+            call: "00/1.2".into(),
+            epoch: 3,
+            timeout_ms: 4,
+            output_spool_bytes_max: 5,
+            tail_bytes_max: 6,
+            workspace: OsString::from_vec(b"/a b\n\xff".to_vec()).into(),
+            command: "echo one\nend\ntwo".into(),
+        };
+        let bytes = spec.to_bytes();
+        assert_eq!(Spec::from_bytes(&bytes).unwrap(), spec);
+        let head = b"sprag spec 1\ncall 00/1.2\nepoch 3\ntimeout_ms 4\noutput_spool_bytes_max 5\ntail_bytes_max 6\nend\n";
+        assert_eq!(bytes, [&head[..], b"/a b\n\xff\0echo one\nend\ntwo"].concat());
+    }
+
+    #[test]
+    fn an_exit_record_has_one_length_whatever_it_says() {
+        let statuses = [Status::Code(-7), Status::Signal(9), Status::NotStarted("\u{1F980}\n".repeat(500))];
+        for status in statuses {
+            let exit = Exit {
+                status,
+                ended_by: EndedBy::Timeout,
+                duration_ms: u64::MAX,
+                output_bytes: u64::MAX,
+                spooled_bytes: u64::MAX,
+                tail_bytes_max: u64::MAX,
+            };
+            let bytes = exit.to_bytes();
+            assert_eq!(bytes.len(), EXIT_BYTES);
+            let read = Exit::from_bytes(&bytes).unwrap();
+            let expected = match exit.status {
+                Status::NotStarted(_) => Status::NotStarted("\u{1F980}".repeat(REASON_CHARS_MAX)),
+                Status::Code(_) | Status::Signal(_) => exit.status.clone(),
+            };
+            assert_eq!(read, Exit { status: expected, ..exit });
+        }
+    }
+
+    #[test]
+    fn zeros_a_part_and_another_version_are_no_record() {
+        let whole = Mark { epoch: 1, pid: 2, start_ticks: 3, boot_id: "b".into(), pid_namespace: "n".into() };
+        let bytes = whole.to_bytes();
+        assert_eq!(Mark::from_bytes(&bytes).unwrap(), whole);
+        for length in 0..bytes.len() {
+            assert!(Mark::from_bytes(&bytes[..length]).is_err());
+        }
+        assert!(Exit::from_bytes(&[0; EXIT_BYTES]).is_err());
+        let newer = String::from_utf8(fence_to_bytes(7)).unwrap().replace("fence 1", "fence 2");
+        let refused = fence_from_bytes(newer.as_bytes()).unwrap_err().to_string();
+        assert_eq!(refused, "expected `sprag fence 1`, got `sprag fence 2`");
+        assert_eq!(fence_from_bytes(&fence_to_bytes(7)).unwrap(), 7);
+    }
+}

@@ -17,7 +17,7 @@ use super::spec::Mark;
 pub(super) const CALL_VARIABLE: &str = "SPRAG_CALL";
 /// The most bytes of an environment that is searched for the mark.
 const ENVIRONMENT_BYTES_MAX: u64 = 2 << 20;
-/// Wait between two looks for processes that are still ending.
+/// Wait between two looks at what is about to change.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// Longest time until what was killed must be gone. What the kernel does not let go then is left behind.
 const KILL_MAX: Duration = Duration::from_secs(2);
@@ -29,6 +29,18 @@ pub(super) fn try_lock(file: &File) -> io::Result<bool> {
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Takes the lock as soon as nobody holds it, if that is soon enough.
+pub(super) fn lock_within(file: &File, longest: Duration) -> io::Result<bool> {
+    let started = Instant::now();
+    while !try_lock(file)? {
+        if started.elapsed() > longest {
+            return Ok(false);
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    Ok(true)
 }
 
 /// This process as a mark names it.

@@ -22,6 +22,9 @@ use super::sys;
 /// Wait between two looks at a lock whose holder cannot be waited for.
 const LOCK_POLL: Duration = Duration::from_millis(50);
 
+/// Longest time that a supervisor needs from its lock to its mark, or to its end without one.
+const UNMARKED_MAX: Duration = Duration::from_millis(200);
+
 /// What became of a call that may have run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
@@ -40,7 +43,9 @@ pub(crate) enum Standing {
 pub(crate) fn settle(dir: &Path, call: &str, epoch: u64, is_of_other_boot: bool) -> io::Result<Standing> {
     make_dir(dir)?;
     let lock = open_lock(dir)?;
-    if !sys::try_lock(&lock)? {
+    // Whoever holds it without a mark is about to write one, or to end.
+    let patience = if dir.join(MARK).try_exists()? { Duration::ZERO } else { UNMARKED_MAX };
+    if !sys::lock_within(&lock, patience)? {
         return Ok(Standing::Running);
     }
     let standing = look(dir, call, epoch, is_of_other_boot);

@@ -79,11 +79,14 @@ async fn embed(order: &Value) {
             break;
         }
         let rest = tokio::time::timeout(Duration::ZERO, run.outcome()).await;
-        if let Ok(Ok(Rest::Parked(reason))) = rest {
-            if !is_told {
+        match rest {
+            Ok(Ok(Rest::Parked(reason))) if !is_told => {
                 say(&json!({ "parked": reason.name() }));
+                is_told = true;
             }
-            is_told = true;
+            Ok(Ok(Rest::Failed(reason))) => return say(&json!({ "error": reason })),
+            Ok(Err(error)) => return say(&json!({ "error": error.to_string() })),
+            Ok(Ok(Rest::Parked(_) | Rest::Done { .. } | Rest::Waiting { .. } | Rest::Stopped)) | Err(_) => {}
         }
     }
     engine.close().await.unwrap();
@@ -136,16 +139,12 @@ async fn follow(run: RunHandle) -> Option<Value> {
     let mut results = Vec::new();
     while let Some(event) = events.next().await {
         let Stamped { event, .. } = event.unwrap();
-        match event {
-            AgentEvent::ToolExecutionUpdate { partial, .. } => {
-                say(&json!({ "update": partial.joined_text() }))
-            }
-            AgentEvent::MessageEnd { message } => {
-                if let Message::ToolResult(message) = &*message {
-                    results.push(message.result.clone());
-                }
-            }
-            _ => {}
+        if let AgentEvent::ToolExecutionUpdate { partial, .. } = event {
+            say(&json!({ "update": partial.joined_text() }));
+        } else if let AgentEvent::MessageEnd { message } = event
+            && let Message::ToolResult(message) = &*message
+        {
+            results.push(message.result.clone());
         }
     }
     let results: Vec<Value> = results

@@ -3,8 +3,14 @@
 use std::fs;
 use std::time::Duration;
 
+use std::sync::Arc;
+
+use engine::provider::Rehearsal;
+use engine::{Found, Job, Rest};
+use model::Outcome;
 use rustix::process::Signal;
 use serde_json::json;
+use store::{MemoryStore, RunKey, Store, Stream};
 
 use crate::world::{Engine, World, field, is_gone, pause, signal, stopped, wait_for};
 
@@ -245,6 +251,44 @@ fn a_cancel_reaches_a_command_that_was_adopted() {
     let told = engine.told();
     assert_eq!((told.outcome.as_str(), told.text()), ("cancelled", "Operation aborted\none\n"));
     assert!(is_gone(world.read("pid").trim().parse().unwrap()));
+}
+
+/// An engine in this process, on a store that a later one may take over.
+fn owner(world: &World, store: &Arc<dyn Store>) -> engine::Engine {
+    let script = json!({ "turns": [{ "calls": world.order["calls"] }, { "text": "done" }] });
+    engine::Engine::builder(world.path("data"))
+        .store(Arc::clone(store))
+        .supervisor(env!("CARGO_BIN_EXE_embedder"))
+        .provider("m", Rehearsal::from_value(&script).unwrap())
+        .open()
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn late_results_of_a_superseded_owner_are_refused() {
+    let world = World::new(COUNTED);
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let first = owner(&world, &store);
+    let job = Job::new("go").model("m").workspace(world.path("ws")).tools(["bash"]);
+    let run = first.submit(job).await.unwrap();
+    wait_for("output", || (world.read("ran") == "ran\n").then_some(()));
+    let second = owner(&world, &store);
+    let mut resumed = second.resume(None).unwrap();
+    let resumed = resumed.pop().unwrap();
+    wait_for("the adoption", || {
+        second.report().iter().any(|note| note.found == Found::Adopted).then_some(())
+    });
+    world.put("go", "");
+    let done = Rest::Done { outcome: Outcome::Completed, reason: None };
+    assert_eq!(resumed.outcome().await.unwrap(), done);
+    // The first engine saw the same end, and may not tell it any more.
+    first.stop().await;
+    assert!(matches!(run.outcome().await.unwrap(), Rest::Failed(_) | Rest::Stopped | Rest::Done { .. }));
+    let chain = Stream::Run(RunKey(run.id.0));
+    let owners: Vec<u64> =
+        store.read_journal(chain, 0, 100).unwrap().iter().map(|record| record.epoch.0).collect();
+    assert!(owners.is_sorted() && owners.last() > owners.first(), "{owners:?}");
+    assert_eq!(world.read("ran"), "ran\n");
 }
 
 #[test]
