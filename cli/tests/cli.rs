@@ -25,7 +25,7 @@ const SLOW: &str = r#"{"turns":[
   {"text":"first","calls":[{"tool":"write","args":{"path":"a.txt","content":"x"}}],"usage":{"input":10,"output":1}},
   {"text":"second","delay_ms":1500,"usage":{"input":20,"output":2}}]}"#;
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 21] = [
     "run",
     "resume",
     "stop",
@@ -46,6 +46,7 @@ const COMMANDS: [&str; 20] = [
     "replay",
     "verify",
     "loops",
+    "bench",
 ];
 
 #[test]
@@ -56,6 +57,8 @@ fn every_command_explains_itself_with_one_example() {
         let help = session.sprag(&[command, "-h"]);
         assert_eq!(String::from_utf8_lossy(&help.stdout).matches("Example:").count(), 1, "{command}");
     }
+    let help = session.sprag(&["batch", "run", "-h"]);
+    assert_eq!(String::from_utf8_lossy(&help.stdout).matches("Example:").count(), 1, "batch run");
     session.check("help.txt");
 }
 

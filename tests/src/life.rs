@@ -273,7 +273,9 @@ pub async fn finish(world: &Arc<World>, run: &RunHandle) -> Result<(), String> {
         match run.outcome().await.map_err(|error| error.to_string())? {
             Rest::Done { .. } => return Ok(()),
             Rest::Parked(ParkReason::Approval | ParkReason::UnknownOutcome) => decide(world, run).await?,
-            rest => return Err(format!("run {} rests: {rest:?}", run.id)),
+            rest @ (Rest::Parked(_) | Rest::Waiting { .. } | Rest::Stopped | Rest::Failed(_)) => {
+                return Err(format!("run {} rests: {rest:?}", run.id));
+            }
         }
     }
 }

@@ -163,15 +163,17 @@ impl Plan {
         let number = self.acts.len();
         self.acts.push(act);
         let (at, blow) = self.blow.as_mut()?;
-        let blow = match blow {
+        if let Blow::Fault(_, more) = blow
+            && *at < number
+            && *more > 0
+            && act != Act::Effect
+        {
             // An outage is over after so many failures, not after so much else.
-            Blow::Fault(kind, more) if *at < number && *more > 0 && act != Act::Effect => {
-                *more -= 1;
-                Blow::Fault(*kind, *more)
-            }
-            blow if *at == number => *blow,
-            _ => return None,
-        };
+            *more -= 1;
+        } else if *at != number {
+            return None;
+        }
+        let blow = *blow;
         match (blow, act) {
             (Blow::Fault(..), Act::Effect) => None,
             (Blow::Short | Blow::Torn, Act::Write) => Some(blow),

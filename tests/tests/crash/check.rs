@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engine::{AgentEvent, EventReader, replay};
 use model::input::RecoveryClass;
-use model::{Message, Millis, Phase, RunId, RunState};
+use model::{Message, Millis, Outcome, Phase, RunId, RunState};
 use store::{Store, verify};
 use tests::life::view;
 use tests::scenario::Same;
@@ -266,9 +266,9 @@ fn acknowledged(cut: &Seen, broken: &mut Vec<String>) {
         };
         let (Ask::Steer(_, text) | Ask::FollowUp(_, text)) = &request.ask else { continue };
         let times = end.transcript.iter().filter(|message| message.joined_text() == *text).count();
-        if times != 1
-            && !matches!(end.state.core.phase, Phase::Done { outcome: model::Outcome::Cancelled, .. })
-        {
+        // A run that did not complete leaves what it was given after its failure in the journal, unanswered.
+        let is_complete = matches!(end.state.core.phase, Phase::Done { outcome: Outcome::Completed, .. });
+        if times > 1 || (times == 0 && is_complete) {
             broken
                 .push(format!("{} was acknowledged and stands {times} times in the transcript", request.key));
         }

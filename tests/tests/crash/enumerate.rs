@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tests::life::{Machine, Worked};
 use tests::power::{Act, Blow, Power};
@@ -124,7 +124,7 @@ impl Task<'_> {
     /// Cuts once; for every 29th cut also its recovery, at every fifth act. Answers both counts.
     fn run(&self) -> Result<(usize, usize), String> {
         let recovery = cut(self.scenario, self.uncut, &[self.first])?;
-        if self.nth % 29 != 0 {
+        if !self.nth.is_multiple_of(29) {
             return Ok((1, 0));
         }
         let mut twice = 0;
@@ -183,4 +183,24 @@ fn every_act_of_every_scenario_may_be_the_last() {
     broken.truncate(10);
     assert!(broken.is_empty(), "{}", broken.join("\n"));
     assert!(total >= CUTS_MIN, "only {total} cuts");
+}
+
+#[test]
+fn commits_that_share_a_group_may_be_cut_too() {
+    let scenarios = [scenarios::one_tool(), scenarios::three_parallel()];
+    let mut tasks = Vec::new();
+    for (scenario, (uncut, acts)) in scenarios.iter().zip(for_each(&scenarios, uncut)) {
+        let uncut = Arc::new(uncut);
+        for (at, blow) in (0..acts.len()).zip([Blow::Torn, Blow::After, Blow::Before].into_iter().cycle()) {
+            let cut = Cut { at, blow, death: if at % 2 == 0 { Death::Process } else { Death::Machine } };
+            tasks.push((scenario, Arc::clone(&uncut), cut));
+        }
+    }
+    // How commits fall into groups is up to the threads: a cut may come a little earlier or later, or not at all.
+    let broken = for_each(&tasks, |(scenario, uncut, cut)| match run_with(scenario, &[*cut], Pace::Free) {
+        Ok((seen, deaths, _)) => compare(uncut, &seen, deaths, scenario.same),
+        Err(words) => vec![words],
+    });
+    let broken: Vec<String> = broken.into_iter().flatten().collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
