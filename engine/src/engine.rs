@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::driver::{Attached, Driver, load_state};
 use crate::error::Error;
 use crate::harness::Harness;
-use crate::job::Job;
+use crate::job::{Job, JobFacts};
 use crate::keys::{self, Lane};
 use crate::lanes::Lanes;
 use crate::models::Models;
@@ -37,6 +37,8 @@ use crate::workspaces::Workspaces;
 
 /// Runs read at once while an engine opens.
 const SCAN_PAGE: usize = 4096;
+/// Different sets of tools, with their limits, that runs share.
+const TOOL_FACTS_MAX: usize = 64;
 
 /// What an engine is made of before it opens.
 pub struct Builder {
@@ -143,6 +145,7 @@ impl Builder {
             config: self.config,
             tools,
             tool_lists: Mutex::default(),
+            tool_facts: Mutex::default(),
             models: Models::new(self.providers, self.rehearsal_log),
             harness: self.harness,
             runs: Runs::default(),
@@ -334,9 +337,9 @@ impl Engine {
     }
 
     async fn drive(&self, run: RunId, attached: Attached) -> Result<Rest, Error> {
-        let mut driver = Driver::load(Arc::clone(&self.shared), run, attached)?;
-        driver.settle().await?;
-        Box::pin(driver.drive()).await
+        let mut driver = Box::new(Driver::load(Arc::clone(&self.shared), run, attached)?);
+        Box::pin(driver.settle()).await?;
+        driver.drive().await
     }
 
     /// A driver has ended: its slot and, if the run has ended, its place in the lane are free.
@@ -483,7 +486,7 @@ impl Engine {
     async fn push(&self, run: RunId, item: Item, key: Option<&str>) -> Result<(), Error> {
         let is_control = matches!(item, Item::Control(_));
         accept::push(&self.shared, run, &item, key).await?;
-        if is_control && self.shared.runs.find(run).is_none_or(|watched| watched.rest().borrow().is_some()) {
+        if is_control && self.shared.runs.find(run).is_none_or(|watched| watched.rest().is_some()) {
             self.wake(run, true)?;
             self.run_ready();
         }
@@ -567,17 +570,15 @@ impl RunHandle {
 
     /// Waits until the run rests: ended, parked, or stopped with its engine.
     pub async fn outcome(&self) -> Result<Rest, Error> {
-        let mut rest = self.engine.shared.runs.watch(self.id).rest();
-        if rest.borrow().is_none() {
+        let watched = self.engine.shared.runs.watch(self.id);
+        if watched.rest().is_none() {
             let loaded = load_state(&*self.engine.shared.store, self.id)?;
             let (state, _) = loaded.ok_or_else(|| Error::NoSuchRun(self.id.to_string()))?;
             if let Phase::Done { outcome, reason } = state.core.phase {
                 return Ok(Rest::Done { outcome, reason: reason.map(|reason| reason.to_string()) });
             }
         }
-        let is_resting = |rest: &Option<Rest>| rest.as_ref().is_some_and(|rest| !rest.is_waiting());
-        let found = rest.wait_for(is_resting).await.map(|rest| rest.clone());
-        Ok(found.ok().flatten().unwrap_or(Rest::Stopped))
+        Ok(watched.until_rest().await)
     }
 }
 
@@ -608,6 +609,20 @@ impl Shared {
         let list: Arc<[ToolSpec]> = specs.iter().filter(|spec| names.contains(&spec.name)).cloned().collect();
         lists.insert(names.to_vec(), Arc::clone(&list));
         list
+    }
+
+    /// Lets runs with the same tools share what they keep of them.
+    pub(crate) fn share(&self, facts: &mut JobFacts) {
+        let mut known = lock(&self.tool_facts);
+        match known.iter().find(|known| (&known.0, &known.1) == (&facts.tools, &facts.tool_limits)) {
+            Some((tools, limits)) => {
+                (facts.tools, facts.tool_limits) = (Arc::clone(tools), Arc::clone(limits));
+            }
+            None if known.len() < TOOL_FACTS_MAX => {
+                known.push((Arc::clone(&facts.tools), Arc::clone(&facts.tool_limits)));
+            }
+            None => {}
+        }
     }
 
     /// The tools of a job that names none: the configured ones, and those that the program added.
