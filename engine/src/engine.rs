@@ -3,7 +3,7 @@
 //! Owns the life of drivers and the lanes between them. It starts no runtime and no thread of its own beyond those of
 //! the store; dropping a handle cancels nothing.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use model::{Label, Message, Millis, Phase, RunId};
 use store::{JournalStore, MemoryStore, Store};
 use tokio_util::sync::CancellationToken;
 
-use crate::accept::{self, Accepted};
+use crate::accept::{self, Accepted, Submitting};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::driver::{Attached, Driver, load_state};
@@ -37,6 +37,8 @@ use crate::workspaces::Workspaces;
 
 /// Runs read at once while an engine opens.
 const SCAN_PAGE: usize = 4096;
+/// Jobs on their way into the store at once: two groups of the journal, so that one is made while one is written.
+const SUBMITTING_MAX: usize = 2048;
 /// Different sets of tools, with their limits, that runs share.
 const TOOL_FACTS_MAX: usize = 64;
 
@@ -197,25 +199,33 @@ impl Engine {
         Ok(self.handle(accepted.run))
     }
 
-    /// Accepts many jobs at once, under as few barriers as fit. Answers in their order.
+    /// Accepts many jobs at once, under as few barriers as fit. Answers in their order; none runs before all are
+    /// accepted.
     pub async fn submit_all(&self, jobs: impl IntoIterator<Item = Job>) -> Vec<Result<RunHandle, Error>> {
-        let submitting: Vec<_> =
-            jobs.into_iter().map(|job| accept::submit(&self.shared, new_run_id(&job), &job)).collect();
-        let mut handles = Vec::with_capacity(submitting.len());
+        let mut handles = Vec::new();
+        let mut submitting = VecDeque::with_capacity(SUBMITTING_MAX);
+        for job in jobs {
+            if submitting.len() == SUBMITTING_MAX
+                && let Some(first) = submitting.pop_front()
+            {
+                handles.push(self.take_place(first).await);
+            }
+            submitting.push_back(accept::submit(&self.shared, new_run_id(&job), &job));
+        }
         for submitting in submitting {
-            let accepted = match submitting {
-                Ok(submitting) => submitting.accepted().await,
-                Err(error) => Err(error),
-            };
-            handles.push(accepted.map(|accepted| {
-                if !accepted.is_known {
-                    lock(&self.shared.lanes).join(accepted.lane, accepted.run, true);
-                }
-                self.handle(accepted.run)
-            }));
+            handles.push(self.take_place(submitting).await);
         }
         self.run_ready();
         handles
+    }
+
+    /// Waits until a job is accepted; its run then has its place in its lane.
+    async fn take_place(&self, submitting: Result<Submitting, Error>) -> Result<RunHandle, Error> {
+        let accepted = submitting?.accepted().await?;
+        if !accepted.is_known {
+            lock(&self.shared.lanes).join(accepted.lane, accepted.run, true);
+        }
+        Ok(self.handle(accepted.run))
     }
 
     fn admit(&self, accepted: &Accepted, attached: Attached) {

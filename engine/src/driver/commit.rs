@@ -161,7 +161,7 @@ impl Driver {
             self.left_over.push(keys::call_dir(dir, self.run, *turn, call));
         }
         if is_durable {
-            self.known.clear();
+            self.known = Vec::new();
             self.sweep_calls();
         } else if let Some(effect) = effect {
             self.known.push((effect, moved.input.fact));
