@@ -2,6 +2,8 @@
 //!
 //! Owns the key of an act and its acknowledgement. It must never print one before the act is durable.
 
+use std::io::{self, Write};
+
 use engine::config::Overrides;
 use engine::control::{Act, Request};
 use engine::query;
@@ -33,34 +35,36 @@ pub(crate) fn act(
 ) -> Result<Status, Failure> {
     let is_made = flags.key.is_none();
     let key = flags.key.unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
-    let acted = match context.owner()? {
+    let owner = context.owner()?;
+    let name = act.name();
+    let is_left = owner.is_none() && !matches!(act, Act::Cancel { .. });
+    let acted = match owner {
         Some(mut owner) => {
             let request = Request::Act { run: run.to_owned(), key: key.clone(), act };
             owner.ask::<String>(&request).map_err(Failure::from)
         }
         None => act_alone(context, run, &act, &key),
     };
-    let run = acted.inspect_err(|_| {
-        if is_made {
-            // Whether or not it was accepted: repeated with this key, it is done once.
-            eprintln_key(&key);
+    let run = acted.inspect_err(|failure| {
+        // Nobody knows whether it was accepted: repeated with this key, it is done once.
+        if is_made && matches!(failure, Failure::Said { status: Status::Store, .. }) {
+            let _ = writeln!(io::stderr(), "to repeat it: --key {key}");
         }
     })?;
     let mut output = context.output();
     if flags.json {
-        output.json(&json!({ "run": run, "act": done, "key": key }))?;
+        output.json(&json!({ "run": run, "act": name, "key": key }))?;
     } else if is_made {
         output.line(format!("{done} {run} (key {key})"))?;
     } else {
         output.line(format!("{done} {run}"))?;
     }
     output.flush()?;
+    if is_left {
+        let next = context.next(&format!("resume {run}"));
+        let _ = writeln!(io::stderr(), "no engine runs; to carry it out: {next}");
+    }
     Ok(Status::Done)
-}
-
-fn eprintln_key(key: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "to repeat it: --key {key}");
 }
 
 /// Without an owner: the act waits in the run's inbox for the next engine. A cancel is carried out at once.

@@ -21,19 +21,26 @@ pub(crate) struct Arguments {
 
 const EXAMPLE: &str = "\
 Example:
-  echo '{\"turns\":[{\"text\":\"Hello!\"}]}' > hello.json && sprag run --model rehearsal:hello.json 'Say hello'";
+  echo '{\"turns\":[{\"text\":\"Hello!\"}]}' > hello.json
+  sprag run --model rehearsal:hello.json 'Say hello'";
 
 /// Flags of every command.
 #[derive(Debug, Args)]
 pub(crate) struct Globals {
     /// Directory of the store [default: $SPRAG_DATA, else $XDG_STATE_HOME/sprag, else ~/.local/state/sprag]
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, help_heading = "Global options", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Configuration file, read after the usual ones
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = "Global options", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// What is logged to stderr: off, error, warn, info, debug or trace
-    #[arg(long, global = true, value_name = "LEVEL", default_value = "warn", hide_default_value = false)]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        value_name = "LEVEL",
+        default_value = "warn"
+    )]
     pub(crate) log: LevelFilter,
 }
 

@@ -19,6 +19,11 @@ pub(crate) enum Failure {
         /// The sentence, with the next step.
         message: String,
     },
+    /// Stored bytes have changed.
+    Damaged {
+        /// Where, with the next step.
+        message: String,
+    },
     /// Nobody reads the output any more; the command ends without a word.
     ClosedPipe,
 }
@@ -29,6 +34,14 @@ impl Failure {
         Self::Said { status, message: message.into() }
     }
 
+    /// The same for a command that looks for damage: finding it is its answer.
+    pub(crate) fn while_checking(self) -> Self {
+        match self {
+            Self::Damaged { message } => Self::new(Status::Damage, message),
+            Self::Said { .. } | Self::ClosedPipe => self,
+        }
+    }
+
     /// A command line that cannot be meant.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Status::Usage, message)
@@ -37,7 +50,16 @@ impl Failure {
 
 impl From<engine::Error> for Failure {
     fn from(error: engine::Error) -> Self {
-        Self::new(Status::of_kind(Kind::of(&error)), error.to_string())
+        let status = Status::of_kind(Kind::of(&error));
+        let message = error.to_string();
+        let engine::Error::Store(error) = error else { return Self::new(status, message) };
+        if let store::Error::Damaged { .. } = error {
+            return Self::Damaged { message: format!("{message}; `sprag verify` lists every bad place") };
+        }
+        let is_of_disk = matches!(error, store::Error::Io { .. });
+        let next =
+            if is_of_disk { "; look at the disk, or choose another directory with --data" } else { "" };
+        Self::new(status, format!("{message}{next}"))
     }
 }
 

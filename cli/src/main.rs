@@ -28,7 +28,8 @@ use crate::failure::Failure;
 use crate::status::Status;
 
 fn main() -> ExitCode {
-    std::panic::set_hook(Box::new(|panic| end_on_panic(panic)));
+    engine::supervise_if_asked();
+    std::panic::set_hook(Box::new(end_on_panic));
     let arguments = Arguments::parse();
     log_to_stderr(arguments.globals.log);
     let ended = Context::new(arguments.globals).and_then(|context| arguments.command.run(&context));
@@ -36,12 +37,15 @@ fn main() -> ExitCode {
         Ok(status) => status.into(),
         // Whoever read the output has enough of it.
         Err(Failure::ClosedPipe) => Status::Done.into(),
-        Err(Failure::Said { status, message }) => {
-            // With stderr gone too there is nobody left to tell.
-            let _ = writeln!(io::stderr(), "error: {message}");
-            status.into()
-        }
+        Err(Failure::Said { status, message }) => fail(status, &message),
+        Err(Failure::Damaged { message }) => fail(Status::Store, &message),
     }
+}
+
+fn fail(status: Status, message: &str) -> ExitCode {
+    // With stderr gone too there is nobody left to tell.
+    let _ = writeln!(io::stderr(), "error: {message}");
+    status.into()
 }
 
 fn log_to_stderr(level: LevelFilter) {
@@ -61,7 +65,9 @@ fn end_on_panic(panic: &PanicHookInfo<'_>) {
     if place.contains("/sled-") {
         return;
     }
-    let words = panic.payload_as_str().unwrap_or("no words");
+    let payload = panic.payload();
+    let words = payload.downcast_ref::<&str>().copied();
+    let words = words.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no words");
     let sentence = format!(
         "error: sprag has a fault ({words}, at {place}); nothing acknowledged is lost, `sprag resume` continues; \
          please report it"

@@ -32,6 +32,16 @@ pub(crate) enum Ended<T> {
     Stopped(Status),
 }
 
+impl<T> Ended<T> {
+    /// Who asked to stop, if anybody did.
+    pub(crate) fn stopped_by(self) -> Option<Status> {
+        match self {
+            Self::Done(_) => None,
+            Self::Stopped(status) => Some(status),
+        }
+    }
+}
+
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -66,27 +76,33 @@ impl Owner {
 
     /// Waits for work to end, or for somebody to stop it.
     pub(crate) async fn until<T>(&mut self, work: impl Future<Output = T>) -> Ended<T> {
-        tokio::select! {
+        let ended = tokio::select! {
             biased;
             status = self.signals.next() => Ended::Stopped(status),
             () = self.server.stop_asked() => Ended::Stopped(Status::Terminated),
             done = work => Ended::Done(done),
-        }
+        };
+        // What ends now may take a while, and somebody may not want to wait.
+        end_at_signal();
+        ended
     }
 
     /// Commits what runs have, says goodbye to clients and closes the store.
-    pub(crate) async fn close(mut self) -> Result<(), Failure> {
-        let closing = async {
-            self.engine.stop().await;
-            self.server.close().await;
-            self.engine.close().await
-        };
-        tokio::select! {
-            closed = closing => Ok(closed?),
-            // What is not committed by now is found by the next engine.
-            status = self.signals.next() => std::process::exit(status.code().into()),
-        }
+    pub(crate) async fn close(self) -> Result<(), Failure> {
+        self.engine.stop().await;
+        self.server.close().await;
+        Ok(self.engine.close().await?)
     }
+}
+
+/// From now on a signal ends the process at once. What is not committed by then is found by the next engine.
+fn end_at_signal() {
+    tokio::spawn(async {
+        if let Ok(mut signals) = Signals::new() {
+            let status = signals.next().await;
+            std::process::exit(status.code().into());
+        }
+    });
 }
 
 impl Signals {

@@ -7,8 +7,7 @@ use std::io::{self, Stderr, Write};
 
 use engine::provider::UpdateKind;
 use engine::{AgentEvent, Stamped};
-use model::message::StopReason;
-use model::{Message, ToolResult};
+use model::{Message, Millis, ToolResult};
 
 use crate::output::{Output, Style};
 use crate::text::{clean, gist};
@@ -21,12 +20,13 @@ pub(crate) struct Screen {
     is_json: bool,
     /// What is on the screen of the answer under way.
     shown: String,
-    /// Attempt that it is of.
-    attempt: u32,
+    /// When the newest answer ended: what was streamed until then may arrive later, and is on the screen already.
+    ended_at: Option<Millis>,
     /// The cursor is not at the beginning of a line.
     is_midline: bool,
     is_thinking: bool,
-    has_answered: bool,
+    /// The newest answer says what went wrong.
+    has_shown_error: bool,
 }
 
 impl Screen {
@@ -39,10 +39,10 @@ impl Screen {
             stderr,
             is_json,
             shown: String::new(),
-            attempt: 0,
+            ended_at: None,
             is_midline: false,
             is_thinking: false,
-            has_answered: false,
+            has_shown_error: false,
         }
     }
 
@@ -53,21 +53,19 @@ impl Screen {
             return self.output.flush();
         }
         match &event.event {
-            AgentEvent::MessageUpdate { update, .. } if self.output.is_terminal => {
-                self.begin_attempt(event.attempt)?;
-                match update.kind {
-                    UpdateKind::TextStart => self.begin_text(),
-                    UpdateKind::TextDelta => self.answer(&update.delta),
-                    UpdateKind::ThinkingDelta => self.think(&update.delta),
-                    UpdateKind::TextEnd
-                    | UpdateKind::ThinkingStart
-                    | UpdateKind::ThinkingEnd
-                    | UpdateKind::ToolCallStart
-                    | UpdateKind::ToolCallDelta
-                    | UpdateKind::ToolCallEnd => Ok(()),
-                }
-            }
-            AgentEvent::MessageEnd { message } => self.message(message),
+            AgentEvent::MessageUpdate { message, update } if self.output.is_terminal => match update.kind {
+                _ if self.ended_at >= Some(event.at) => Ok(()),
+                UpdateKind::ThinkingDelta => self.think(&update.delta),
+                UpdateKind::TextDelta => self.answer(message),
+                UpdateKind::TextStart
+                | UpdateKind::TextEnd
+                | UpdateKind::ThinkingStart
+                | UpdateKind::ThinkingEnd
+                | UpdateKind::ToolCallStart
+                | UpdateKind::ToolCallDelta
+                | UpdateKind::ToolCallEnd => Ok(()),
+            },
+            AgentEvent::MessageEnd { message } => self.message(message, event.at),
             AgentEvent::ToolExecutionStart { call } => {
                 let args = gist(&call.args.to_string());
                 let line = format!("{} {}", self.style.bold(&call.tool), self.style.dim(args));
@@ -97,31 +95,26 @@ impl Screen {
         self.style
     }
 
-    fn message(&mut self, message: &Message) -> io::Result<()> {
+    /// True if the newest answer on the screen says what went wrong.
+    pub(crate) fn has_shown_error(&self) -> bool {
+        self.has_shown_error
+    }
+
+    fn message(&mut self, message: &Message, at: Millis) -> io::Result<()> {
         match message {
             Message::Assistant(answer) => {
-                self.has_answered = true;
-                let text = clean(&message.joined_text());
-                let shown = std::mem::take(&mut self.shown);
-                match text.strip_prefix(&shown) {
-                    Some(rest) => self.print(rest)?,
-                    // Parts of it were lost on the way.
-                    None => {
-                        self.end_line()?;
-                        self.print(&text)?;
-                    }
-                }
+                self.answer(message)?;
                 self.end_line()?;
-                match (&answer.error_message, answer.stop_reason) {
-                    (Some(error), StopReason::Error | StopReason::Aborted) => {
-                        let line = self.style.bad(gist(error));
-                        self.note(&line)
-                    }
-                    (Some(_) | None, _) => Ok(()),
-                }
+                self.shown.clear();
+                self.ended_at = Some(at);
+                self.has_shown_error = answer.error_message.is_some();
+                answer.error_message.iter().try_for_each(|error| {
+                    let line = self.style.bad(gist(error));
+                    self.note(&line)
+                })
             }
             // The prompts are known; what comes later was sent by somebody else.
-            Message::User(_) if self.has_answered => {
+            Message::User(_) if self.ended_at.is_some() => {
                 let line = self.style.dim(format!("> {}", gist(&message.joined_text())));
                 self.note(&line)
             }
@@ -137,25 +130,18 @@ impl Screen {
         self.note(&line)
     }
 
-    fn begin_attempt(&mut self, attempt: u32) -> io::Result<()> {
-        if self.attempt != attempt && !self.shown.is_empty() {
-            let line = self.style.dim("the answer broke off; the model is asked again");
-            self.note(&line)?;
-            self.shown.clear();
+    /// Shows what is new of an answer.
+    fn answer(&mut self, message: &Message) -> io::Result<()> {
+        let text = clean(&message.joined_text());
+        match text.strip_prefix(&self.shown) {
+            Some(rest) => self.print(rest)?,
+            None => {
+                let line = self.style.dim("the answer broke off; this is another one");
+                self.note(&line)?;
+                self.print(&text)?;
+            }
         }
-        self.attempt = attempt;
-        Ok(())
-    }
-
-    /// Text blocks of one answer stand on lines of their own.
-    fn begin_text(&mut self) -> io::Result<()> {
-        if self.shown.is_empty() { Ok(()) } else { self.answer("\n") }
-    }
-
-    fn answer(&mut self, delta: &str) -> io::Result<()> {
-        let delta = clean(delta);
-        self.print(&delta)?;
-        self.shown.push_str(&delta);
+        self.shown = text;
         Ok(())
     }
 

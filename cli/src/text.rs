@@ -45,6 +45,7 @@ pub(crate) fn plain(value: &Value) -> String {
         Value::Null => "-".to_owned(),
         Value::String(text) => clean(text),
         Value::Array(items) if items.is_empty() => "-".to_owned(),
+        Value::Object(fields) if fields.is_empty() => "-".to_owned(),
         Value::Array(items) if items.iter().all(|item| !item.is_object() && !item.is_array()) => {
             items.iter().map(plain).collect::<Vec<_>>().join(", ")
         }

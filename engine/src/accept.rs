@@ -23,6 +23,9 @@ const KIND_SUBMITTED: u8 = 0;
 /// Code of an inbox item in raw listings.
 const KIND_ITEM: u8 = 2;
 
+/// The most bytes of a session's key.
+const SESSION_BYTES_MAX: usize = 1024;
+
 /// A job on its way into the store.
 pub(crate) struct Submitting {
     pub(crate) run: RunId,
@@ -57,8 +60,9 @@ impl Submitting {
     }
 }
 
-/// Checks a job and hands its first record to the store.
-pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submitting, Error> {
+/// Checks a job and hands its first record to the store. A program that drives the run itself is `attached`: the run
+/// stops at every checkpoint for its abort, as it does for sources.
+pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) -> Result<Submitting, Error> {
     let (model, provider) = check(shared, job)?;
     let at = shared.clock.now();
     let mut job = job.clone();
@@ -76,7 +80,16 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job) -> Result<Submittin
             message.at = at;
         }
     }
-    let (submission, facts) = job::submission(shared, run, &job, &model, provider.identity());
+    let (mut submission, facts) = job::submission(
+        run,
+        shared.owner(),
+        &job,
+        &shared.config,
+        shared.wants(),
+        &model,
+        provider.identity(),
+    );
+    submission.wants.has_sources |= is_attached;
     let state = RunState::new(&submission, at);
     let (encoded, changes) = Encoded::all(&state);
     let meta = Meta::new(&job, &submission, &facts, at);
@@ -132,6 +145,11 @@ pub(crate) fn check<'a>(
         let path = workspace.display();
         return Err(Error::Job(format!("workspace {path} is not a directory; create it, or name another")));
     }
+    if job.session.as_ref().is_some_and(|session| session.is_empty() || session.len() > SESSION_BYTES_MAX) {
+        return Err(Error::Job(format!(
+            "a session's key has 1 to {SESSION_BYTES_MAX} bytes; use a shorter one"
+        )));
+    }
     for name in job.tools.iter().flatten() {
         if shared.tools.resolve(name).is_none() {
             let known = shared.tool_names().join(", ");
@@ -181,14 +199,9 @@ pub(crate) async fn push(
 
 /// Refuses a decision that the run cannot use now, with what it waits for.
 pub(crate) fn check_decision(state: &RunState, turn: u32, call: u16, wanted: &str) -> Result<(), Error> {
-    let of = match &state.core.phase {
-        Phase::ExecuteTools { turn, .. } => Some(*turn),
-        Phase::Parked { from, .. } => match &**from {
-            Phase::ExecuteTools { turn, .. } => Some(*turn),
-            _ => None,
-        },
-        _ => None,
-    };
+    let phase = &state.core.phase;
+    let unparked = if let Phase::Parked { from, .. } = phase { from } else { phase };
+    let of = if let Phase::ExecuteTools { turn, .. } = unparked { Some(*turn) } else { None };
     let status = state
         .batch
         .as_ref()

@@ -19,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 use crate::accept::{self, Accepted, Submitting};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
-use crate::driver::{Attached, Driver, load_state};
+use crate::disk::network_file_system;
+use crate::driver::{Attached, Driver, Left, load_state};
 use crate::error::Error;
 use crate::harness::Harness;
 use crate::job::{Job, JobFacts};
@@ -30,6 +31,8 @@ use crate::provider::ModelProvider;
 use crate::report::{Found, Note, Report};
 use crate::runs::{Rest, Rests, Runs, lock};
 use crate::shared::Shared;
+use crate::supervisor::{self, Supervisors};
+use crate::tool::bash::{self, Bash};
 use crate::tool::builtin::{BUILTIN, builtin};
 use crate::tool::registry::Registry;
 use crate::tool::{Tool, ToolSpec};
@@ -42,6 +45,10 @@ const SUBMITTING_MAX: usize = 2048;
 /// Different sets of tools, with their limits, that runs share.
 const TOOL_FACTS_MAX: usize = 64;
 
+/// What `open` says when nothing can supervise commands.
+const NO_SUPERVISOR: &str = "nothing can supervise commands: make `engine::supervise_if_asked()` the first line of `main`, \
+                             name a program that does with `Builder::supervisor`, or open `without_commands`";
+
 /// What an engine is made of before it opens.
 pub struct Builder {
     dir: Option<PathBuf>,
@@ -50,8 +57,20 @@ pub struct Builder {
     providers: BTreeMap<String, Arc<dyn ModelProvider>>,
     harness: Harness,
     clock: Arc<dyn Clock>,
+    store: Option<Arc<dyn Store>>,
     store_options: store::Options,
     rehearsal_log: Option<PathBuf>,
+    commands: Commands,
+}
+
+/// Where the supervisors of an engine's commands come from.
+enum Commands {
+    /// From this program, whose `main` begins with `supervise_if_asked`.
+    Own,
+    /// From another program, whose `main` does.
+    Other(PathBuf),
+    /// There are none, and no commands.
+    None,
 }
 
 /// An open engine. Clones are handles on the same one.
@@ -107,6 +126,11 @@ impl Builder {
         Self { clock: Arc::new(clock), ..self }
     }
 
+    /// Another store than the journal in the directory. Who gives it closes it, after the engine.
+    pub fn store(self, store: Arc<dyn Store>) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
     /// Options of the store: its disk, its limits, how long to try for its lock.
     pub fn store_options(self, store_options: store::Options) -> Self {
         Self { store_options, ..self }
@@ -117,22 +141,57 @@ impl Builder {
         Self { rehearsal_log, ..self }
     }
 
+    /// Another program than this one to run as the supervisor of each command. The first line of its `main` must be
+    /// `engine::supervise_if_asked()`.
+    pub fn supervisor(self, program: impl Into<PathBuf>) -> Self {
+        Self { commands: Commands::Other(program.into()), ..self }
+    }
+
+    /// An engine without commands: it has no tool `bash`, and needs no supervisor.
+    pub fn without_commands(self) -> Self {
+        Self { commands: Commands::None, ..self }
+    }
+
     /// Opens the engine. Must be called inside a runtime. Nothing runs before a job is submitted or a run resumed.
-    pub fn open(self) -> Result<Engine, Error> {
-        let Some(dir) = self.dir.clone() else {
-            let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
-            return self.start(memory, None);
-        };
-        let dir = std::path::absolute(&dir).unwrap_or(dir);
-        let options = store::Options { opened_at_ms: self.clock.now().0, ..self.store_options.clone() };
-        let journal = Arc::new(JournalStore::open(&dir, options)?);
-        let engine = Self { dir: Some(dir), ..self };
-        engine.start(Arc::clone(&journal) as Arc<dyn Store>, Some(journal))
+    pub fn open(mut self) -> Result<Engine, Error> {
+        self.dir = self.dir.map(|dir| std::path::absolute(&dir).unwrap_or(dir));
+        let dir = self.dir.clone();
+        if let Some(dir) = &dir {
+            self.check(dir)?;
+        }
+        match (self.store.take(), dir) {
+            (Some(store), _) => self.start(store, None),
+            (None, None) => self.start(Arc::new(MemoryStore::new()), None),
+            (None, Some(dir)) => {
+                let options =
+                    store::Options { opened_at_ms: self.clock.now().0, ..self.store_options.clone() };
+                let journal = Arc::new(JournalStore::open(&dir, options)?);
+                self.start(Arc::clone(&journal) as Arc<dyn Store>, Some(journal))
+            }
+        }
+    }
+
+    /// What an engine with a directory cannot do without.
+    fn check(&self, dir: &Path) -> Result<(), Error> {
+        if matches!(self.commands, Commands::Own) && !supervisor::is_asked() {
+            return Err(Error::Setup(NO_SUPERVISOR.to_owned()));
+        }
+        let Some(kind) = network_file_system(dir) else { return Ok(()) };
+        let dir = dir.display();
+        Err(Error::Setup(format!(
+            "{dir} is on a network file system ({kind}), where no lock proves anything; name a local directory"
+        )))
     }
 
     fn start(self, store: Arc<dyn Store>, journal: Option<Arc<JournalStore>>) -> Result<Engine, Error> {
         let builtins = BUILTIN.iter().filter_map(|name| builtin(name));
-        let tools = Registry::new(builtins.chain(self.tools).collect())
+        let supervisors = match (self.commands, &self.dir) {
+            (Commands::None, _) | (_, None) => None,
+            (Commands::Own, Some(_)) => Some(Supervisors::new(None, &self.config)),
+            (Commands::Other(program), Some(_)) => Some(Supervisors::new(Some(program), &self.config)),
+        };
+        let bash = supervisors.map(|supervisors| Arc::new(Bash::new(supervisors)) as Arc<dyn Tool>);
+        let tools = Registry::new(builtins.chain(bash).chain(self.tools).collect())
             .map_err(|error| Error::Setup(error.to_string()))?;
         let epoch = store.claim()?;
         let width = usize::try_from(self.config.defaults.concurrency.get()).unwrap_or(usize::MAX);
@@ -155,6 +214,7 @@ impl Builder {
             lanes: Mutex::new(Lanes::new(width)),
             stop: CancellationToken::new(),
             drain: CancellationToken::new(),
+            unheard: tokio::sync::mpsc::channel(1).0,
         };
         let engine = Engine { shared: Arc::new(shared), journal, driving: Arc::default() };
         engine.fill_lanes()?;
@@ -182,8 +242,10 @@ impl Engine {
             providers: BTreeMap::new(),
             harness: Harness::default(),
             clock: Arc::new(SystemClock),
+            store: None,
             store_options: store::Options::default(),
             rehearsal_log: None,
+            commands: Commands::Own,
         }
     }
 
@@ -194,7 +256,7 @@ impl Engine {
 
     pub(crate) async fn submit_attached(&self, job: Job, attached: Attached) -> Result<RunHandle, Error> {
         let run = new_run_id(&job);
-        let accepted = accept::submit(&self.shared, run, &job)?.accepted().await?;
+        let accepted = accept::submit(&self.shared, run, &job, attached.is_some())?.accepted().await?;
         self.admit(&accepted, attached);
         Ok(self.handle(accepted.run))
     }
@@ -210,7 +272,7 @@ impl Engine {
             {
                 handles.push(self.take_place(first).await);
             }
-            submitting.push_back(accept::submit(&self.shared, new_run_id(&job), &job));
+            submitting.push_back(accept::submit(&self.shared, new_run_id(&job), &job, false));
         }
         for submitting in submitting {
             handles.push(self.take_place(submitting).await);
@@ -232,7 +294,7 @@ impl Engine {
         if accepted.is_known {
             return;
         }
-        if attached.sink.is_some() || attached.abort.is_some() {
+        if attached.is_some() {
             // Driven by its submitter's own wish, outside of the queue of slots.
             return self.spawn(accepted.run, attached, false);
         }
@@ -272,6 +334,7 @@ impl Engine {
         Ok(runs)
     }
 
+    /// Visits the runs that have not ended with their lanes, in order of submission.
     fn each_live(&self, mut visit: impl FnMut(RunId, Lane)) -> Result<(), Error> {
         let mut after: Option<Vec<u8>> = None;
         loop {
@@ -317,7 +380,13 @@ impl Engine {
             Phase::Done { .. } => false,
             Phase::Parked { reason: model::ParkReason::Missing(_), .. } => true,
             Phase::Parked { .. } => state.core.cursors.control < inbox_len,
-            _ => true,
+            Phase::Queued
+            | Phase::InjectPending { .. }
+            | Phase::Stream { .. }
+            | Phase::Dispatch { .. }
+            | Phase::ExecuteTools { .. }
+            | Phase::Finalize { .. }
+            | Phase::Compact { .. } => true,
         };
         if can_move {
             self.shared.runs.set_rest(run, None);
@@ -339,35 +408,30 @@ impl Engine {
         let engine = self.clone();
         self.driving.count.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
-            let rest = engine.drive(run, attached).await;
-            engine.settle(run, rest, holds_slot);
+            let left = engine.drive(run, attached).await;
+            engine.settle(run, left, holds_slot);
             engine.driving.count.fetch_sub(1, Ordering::AcqRel);
             engine.driving.changed.notify_waiters();
         });
     }
 
-    async fn drive(&self, run: RunId, attached: Attached) -> Result<Rest, Error> {
+    async fn drive(&self, run: RunId, attached: Attached) -> Result<Left, Error> {
         let mut driver = Box::new(Driver::load(Arc::clone(&self.shared), run, attached)?);
         Box::pin(driver.settle()).await?;
         driver.drive().await
     }
 
     /// A driver has ended: its slot and, if the run has ended, its place in the lane are free.
-    fn settle(&self, run: RunId, rest: Result<Rest, Error>, holds_slot: bool) {
+    fn settle(&self, run: RunId, left: Result<Left, Error>, holds_slot: bool) {
         if holds_slot {
-            lock(&self.shared.lanes).release();
+            lock(&self.shared.lanes).release(run);
         }
-        let rest = rest.unwrap_or_else(|error| {
+        let Left { rest, inbox_len } = left.unwrap_or_else(|error| {
             tracing::error!(%run, %error, "the run stopped");
-            Rest::Failed(error.to_string())
+            Left { rest: Rest::Failed(error.to_string()), inbox_len: u64::MAX }
         });
         match &rest {
-            Rest::Done { .. } => {
-                let next = lock(&self.shared.lanes).leave(run);
-                if let Some(next) = next {
-                    lock(&self.shared.lanes).make_ready(next, false);
-                }
-            }
+            Rest::Done { .. } => lock(&self.shared.lanes).leave(run),
             Rest::Parked(reason) => {
                 self.shared.report.note(run, None, Found::Parked, reason.name());
             }
@@ -380,7 +444,7 @@ impl Engine {
             self.shared.runs.forget(run);
         }
         // A decision may have come in between the driver's last look and here.
-        if !is_done && !self.shared.stop.is_cancelled() && self.has_decision(run) {
+        if !is_done && !self.shared.stop.is_cancelled() && self.has_more(run, inbox_len) {
             let _ = self.wake(run, true);
         }
         self.run_ready();
@@ -409,11 +473,10 @@ impl Engine {
         });
     }
 
-    fn has_decision(&self, run: RunId) -> bool {
+    /// A parked run was given something that its last driver, who saw `seen` items, has not looked at.
+    fn has_more(&self, run: RunId, seen: u64) -> bool {
         let loaded = load_state(&*self.shared.store, run).ok().flatten();
-        loaded.is_some_and(|(state, len)| {
-            matches!(state.core.phase, Phase::Parked { .. }) && state.core.cursors.control < len
-        })
+        loaded.is_some_and(|(state, len)| matches!(state.core.phase, Phase::Parked { .. }) && seen < len)
     }
 
     /// Stops: drivers commit what they have and end; commands under supervisors run on. Returns when all have ended.
@@ -496,7 +559,8 @@ impl Engine {
     async fn push(&self, run: RunId, item: Item, key: Option<&str>) -> Result<(), Error> {
         let is_control = matches!(item, Item::Control(_));
         accept::push(&self.shared, run, &item, key).await?;
-        if is_control && self.shared.runs.find(run).is_none_or(|watched| watched.rest().is_some()) {
+        // A driver that is about to rest looks for decisions once more after it has left its slot.
+        if is_control && !lock(&self.shared.lanes).is_moving(run) {
             self.wake(run, true)?;
             self.run_ready();
         }
@@ -583,9 +647,16 @@ impl RunHandle {
         let watched = self.engine.shared.runs.watch(self.id);
         if watched.rest().is_none() {
             let loaded = load_state(&*self.engine.shared.store, self.id)?;
-            let (state, _) = loaded.ok_or_else(|| Error::NoSuchRun(self.id.to_string()))?;
+            let (state, inbox_len) = loaded.ok_or_else(|| Error::NoSuchRun(self.id.to_string()))?;
             if let Phase::Done { outcome, reason } = state.core.phase {
                 return Ok(Rest::Done { outcome, reason: reason.map(|reason| reason.to_string()) });
+            }
+            // A former engine parked it, and nobody has decided since: nothing of this one moves it.
+            if let Phase::Parked { reason, .. } = state.core.phase
+                && inbox_len <= state.core.cursors.control
+                && !lock(&self.engine.shared.lanes).is_moving(self.id)
+            {
+                return Ok(Rest::Parked(reason));
             }
         }
         Ok(watched.until_rest().await)
@@ -638,7 +709,7 @@ impl Shared {
     /// The tools of a job that names none: the configured ones, and those that the program added.
     pub(crate) fn default_tools(&self) -> Vec<String> {
         let mut names = self.config.defaults.tools.clone();
-        let added = self.tool_names().into_iter().filter(|name| !BUILTIN.contains(&name.as_str()));
+        let added = self.tool_names().into_iter().filter(|name| !is_builtin(name));
         for name in added {
             if !names.contains(&name) {
                 names.push(name);
@@ -646,6 +717,10 @@ impl Shared {
         }
         names
     }
+}
+
+fn is_builtin(name: &str) -> bool {
+    name == bash::NAME || BUILTIN.contains(&name)
 }
 
 /// A job of a batch always gets the same id; any other job gets one that nobody can guess.

@@ -49,17 +49,24 @@ pub async fn run_loop(
     sink: Option<Arc<dyn EventSink>>,
 ) -> Result<LoopEnd, Error> {
     let gathered = Arc::new(Gathering { new: Mutex::default(), next: sink });
-    let job = Job { prompts, base: transcript.clone(), retries: Some(false), ..config.job.clone() };
+    // What a source gives at one poll belongs together.
+    let job = Job {
+        prompts,
+        base: transcript.clone(),
+        retries: Some(false),
+        drains_all: true,
+        ..config.job.clone()
+    };
     let attached =
         Attached { sink: Some(Arc::clone(&gathered) as Arc<dyn EventSink>), abort: config.abort.clone() };
     let handle = config.engine.submit_attached(job, attached).await?;
     let rest = handle.outcome().await?;
     let messages = std::mem::take(&mut *lock(&gathered.new));
     transcript.extend(messages.iter().map(|message| Message::clone(message)));
-    match rest {
-        Rest::Failed(reason) => Err(Error::Sink(reason)),
-        rest => Ok(LoopEnd { rest, messages }),
+    if let Rest::Failed(reason) = rest {
+        return Err(Error::Stopped(reason));
     }
+    Ok(LoopEnd { rest, messages })
 }
 
 /// Runs prompts on a transcript; every event is awaited. The transcript stays as it is.

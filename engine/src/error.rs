@@ -49,6 +49,9 @@ pub enum Error {
     /// The embedding program's event sink failed.
     #[error("the event sink failed: {0}")]
     Sink(String),
+    /// The engine could not go on with the run, for a reason of its own; the run continues when it is resumed.
+    #[error("{0}")]
+    Stopped(String),
     /// The engine itself is wrong.
     #[error("internal error: {0}; please report it with the output of `sprag journal`")]
     Internal(String),

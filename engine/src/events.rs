@@ -1,7 +1,8 @@
 //! Event streams: what happened in a run, from any place on, and what happens.
 //!
-//! Owns reading at the reader's own pace: events come from the journal, so a slow reader slows nobody. Only live updates
-//! may be lost to it.
+//! Owns reading at the reader's own pace: events come from the journal, so a slow reader slows nobody. Only
+//! live updates may be lost to it. An update that was published after record `n` is yielded after the events
+//! of record `n` and before those of the next: never outside of the answer or the call that it is about.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use futures_util::Stream;
 use model::RunId;
 use store::{Store, Stream as Chain};
-use tokio::sync::broadcast;
+use tokio::sync::broadcast::{self, error::TryRecvError};
 
 use crate::driver::{decode_moved, inbox_message, read_first};
 use crate::engine::RunHandle;
@@ -18,12 +19,14 @@ use crate::error::Error;
 use crate::event::{AgentEvent, Place, Stamped};
 use crate::fold::Fold;
 use crate::keys;
-use crate::runs::Watched;
+use crate::runs::{LIVE_UPDATES_MAX, Live, Watched};
 
 /// Records read at once.
 const PAGE: usize = 256;
 /// Longest time after which the journal is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The same while updates wait for a record to become durable.
+const LOOK_SOON: Duration = Duration::from_millis(10);
 
 /// Reads a run's events from its journal.
 pub struct EventReader {
@@ -76,14 +79,16 @@ struct Following {
     reader: EventReader,
     watched: Arc<Watched>,
     committed: tokio::sync::watch::Receiver<u64>,
-    updates: broadcast::Receiver<Stamped>,
+    updates: broadcast::Receiver<Live>,
+    /// Updates that were published after a record that the reader has not reached.
+    held: VecDeque<Live>,
     ready: VecDeque<Stamped>,
     has_failed: bool,
 }
 
 impl RunHandle {
-    /// The run's events from after a place on (from the first, if none), then what happens until it ends, live updates
-    /// included.
+    /// The run's events from after a place on (from the first, if none), then what happens until it ends,
+    /// live updates included.
     pub fn events(
         &self,
         after: Option<Place>,
@@ -95,6 +100,7 @@ impl RunHandle {
             committed: watched.committed(),
             updates: watched.updates(),
             watched,
+            held: VecDeque::new(),
             ready: VecDeque::new(),
             has_failed: false,
         };
@@ -114,9 +120,9 @@ impl Following {
             if self.has_failed || self.reader.has_ended() {
                 return None;
             }
-            match self.reader.read() {
-                Ok(events) if !events.is_empty() => self.ready.extend(events),
-                Ok(_) => self.wait().await,
+            match self.read() {
+                Ok(()) if self.ready.is_empty() => self.wait().await,
+                Ok(()) => {}
                 Err(error) => {
                     self.has_failed = true;
                     return Some(Err(error));
@@ -125,22 +131,63 @@ impl Following {
         }
     }
 
+    /// Makes what can be read ready, in order.
+    fn read(&mut self) -> Result<(), Error> {
+        let events = self.reader.read()?;
+        // What was published before a record was committed has arrived by the time that the record is read.
+        self.take_updates();
+        for event in events {
+            self.release(event.place.map_or(0, |place| place.seq));
+            self.ready.push_back(event);
+        }
+        self.release(self.reader.next);
+        Ok(())
+    }
+
+    fn take_updates(&mut self) {
+        loop {
+            match self.updates.try_recv() {
+                Ok(live) => self.hold(live),
+                // A reader that lags loses updates, never events.
+                Err(TryRecvError::Lagged(_)) => {}
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+            }
+        }
+    }
+
+    fn hold(&mut self, live: Live) {
+        if self.held.len() == LIVE_UPDATES_MAX {
+            self.held.pop_front();
+        }
+        self.held.push_back(live);
+    }
+
+    /// Makes the updates ready that were published before the record `seq`.
+    fn release(&mut self, seq: u64) {
+        while self.held.front().is_some_and(|live| live.after < seq) {
+            self.ready.extend(self.held.pop_front().map(|live| live.update));
+        }
+    }
+
     async fn wait(&mut self) {
         let _kept = &self.watched;
+        let look_again = if self.held.is_empty() { LOOK_AGAIN } else { LOOK_SOON };
         tokio::select! {
             biased;
             update = self.updates.recv() => {
-                // A reader that lags loses updates, never events.
-                if let Ok(update) = update {
-                    self.ready.push_back(update);
+                if let Ok(live) = update {
+                    self.hold(live);
                 }
             }
             changed = self.committed.changed() => {
                 if changed.is_err() {
-                    tokio::time::sleep(LOOK_AGAIN).await;
+                    tokio::time::sleep(look_again).await;
                 }
             }
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = tokio::time::sleep(look_again) => {}
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -129,14 +129,12 @@ impl Fold {
 
     /// Takes over what the record brings for later ones.
     fn take(&mut self, record: &Moved) {
-        match &record.input.fact {
-            Fact::ModelAnswered { message } => {
-                self.answer = Some(Arc::from(message.clone()));
-                self.results.clear();
-                self.attempt = 0;
-            }
-            Fact::ModelFailed(_) => self.attempt = self.attempt.saturating_add(1),
-            _ => {}
+        if let Fact::ModelAnswered { message } = &record.input.fact {
+            self.answer = Some(Arc::from(message.clone()));
+            self.results.clear();
+            self.attempt = 0;
+        } else if let Fact::ModelFailed(_) = &record.input.fact {
+            self.attempt = self.attempt.saturating_add(1);
         }
         if let Some((call, result)) = record.input.fact.result() {
             self.results.insert(call, result.clone());

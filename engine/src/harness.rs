@@ -171,11 +171,12 @@ pub trait Hooks: Send + Sync {
         Ok(ResultPatch::default())
     }
 
-    /// Looks at the result of any call. A failure becomes the result.
+    /// Looks at the result of any call; of one that was refused or blocked, the arguments are as the model wrote them. A
+    /// failure becomes the result.
     async fn after_tool_outcome(
         &self,
         _context: HookContext<'_>,
-        _call: &ToolCall,
+        _call: &BatchCall,
         _result: &ToolResult,
     ) -> Result<ResultPatch, String> {
         Ok(ResultPatch::default())

@@ -8,12 +8,11 @@ use std::sync::Arc;
 
 use model::input::Submission;
 use model::message::UserMessage;
-use model::state::{Limits, Wants};
+use model::state::{Limits, Owner, Wants};
 use model::{Block, JsonText, Label, Message, Millis, RunId};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{OnUnknown, Thinking, ToolExecution, Usd};
-use crate::shared::Shared;
+use crate::config::{Config, OnUnknown, Thinking, ToolExecution, Usd};
 
 /// What a caller asks for. Only the prompt is required; everything else has the configuration's default.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -199,13 +198,14 @@ impl JobFacts {
 
 /// The first record of the run that a job becomes.
 pub(crate) fn submission(
-    shared: &Shared,
     run: RunId,
+    owner: Owner,
     job: &Job,
+    config: &Config,
+    wants: Wants,
     model: &str,
     model_identity: String,
 ) -> (Submission, JobFacts) {
-    let config = &shared.config;
     let defaults = &config.defaults;
     let tools = job.tools.clone().unwrap_or_else(|| defaults.tools.clone());
     let limits_of = |name: &String| {
@@ -231,7 +231,7 @@ pub(crate) fn submission(
     };
     let submission = Submission {
         run,
-        owner: shared.owner(),
+        owner,
         session: job.session.clone().unwrap_or_else(|| run.to_string()),
         prompts: job.prompts.clone(),
         base: job.base.clone(),
@@ -241,7 +241,7 @@ pub(crate) fn submission(
             retries: job.retries.unwrap_or(true),
             loop_detection: defaults.loop_detection,
             drains_all: job.drains_all,
-            ..shared.wants()
+            ..wants
         },
         limits: Limits {
             time_ms: job.timeout_s.unwrap_or(defaults.timeout_s).saturating_mul(1000),

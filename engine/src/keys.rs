@@ -113,5 +113,10 @@ pub(crate) fn own_workspace(dir: &std::path::Path, run: RunId) -> std::path::Pat
 
 /// The directory of one call, for a tool that keeps something of its own until the result is durable.
 pub(crate) fn call_dir(dir: &std::path::Path, run: RunId, turn: u32, call: u16) -> std::path::PathBuf {
-    dir.join("calls").join(run.to_string()).join(format!("{turn}.{call}"))
+    calls_dir(dir, run).join(format!("{turn}.{call}"))
+}
+
+/// The directory of all calls of a run.
+pub(crate) fn calls_dir(dir: &std::path::Path, run: RunId) -> std::path::PathBuf {
+    dir.join("calls").join(run.to_string())
 }

@@ -23,10 +23,20 @@ pub(crate) struct Lanes {
 #[derive(Debug)]
 struct Place {
     run: RunId,
-    /// It runs when its turn comes; a run that a stop or a crash left waits for a resume.
-    is_active: bool,
+    standing: Standing,
+}
+
+/// What a run in a lane is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// A stop or a crash left it, or it rests: it waits to be made ready.
+    Left,
+    /// It runs when its turn in the session comes.
+    Active,
     /// It waits for a slot.
-    is_ready: bool,
+    Ready,
+    /// It holds a slot.
+    Driven,
 }
 
 impl Lanes {
@@ -45,33 +55,41 @@ impl Lanes {
     /// left waits for a resume, and keeps its place.
     pub(crate) fn join(&mut self, lane: Lane, run: RunId, is_active: bool) {
         self.lane_of.insert(run, lane);
-        let places = self.sessions.entry(lane).or_default();
-        let is_ready = places.is_empty() && is_active;
-        places.push_back(Place { run, is_active, is_ready });
-        if is_ready {
-            self.ready.push_back(run);
+        self.sessions.entry(lane).or_default().push_back(Place { run, standing: Standing::Left });
+        if is_active {
+            self.make_ready(run, false);
         }
     }
 
     /// A run may go on: after a person's answer, a timer or a resume. It is ready once it is first in its session's
-    /// lane. `goes_first` puts it before those that wait for a slot.
+    /// lane. `goes_first` puts it before those that wait for a slot. One that is ready or driven already stays so.
     pub(crate) fn make_ready(&mut self, run: RunId, goes_first: bool) {
-        let places = self.lane_of.get(&run).and_then(|lane| self.sessions.get_mut(lane));
-        let Some((index, place)) =
-            places.and_then(|places| places.iter_mut().enumerate().find(|(_, place)| place.run == run))
-        else {
+        let Some(lane) = self.lane_of.get(&run).and_then(|session| self.sessions.get_mut(session)) else {
             return;
         };
-        place.is_active = true;
-        if index > 0 || place.is_ready {
-            return;
+        let is_first = lane.front().is_some_and(|place| place.run == run);
+        let Some(place) = lane.iter_mut().find(|place| place.run == run) else { return };
+        match place.standing {
+            Standing::Ready | Standing::Driven => {}
+            Standing::Left | Standing::Active if !is_first => place.standing = Standing::Active,
+            Standing::Left | Standing::Active => {
+                place.standing = Standing::Ready;
+                if goes_first {
+                    self.ready.push_front(run);
+                } else {
+                    self.ready.push_back(run);
+                }
+            }
         }
-        place.is_ready = true;
-        if goes_first {
-            self.ready.push_front(run);
-        } else {
-            self.ready.push_back(run);
-        }
+    }
+
+    /// True if a run holds a slot, or waits for one.
+    pub(crate) fn is_moving(&self, run: RunId) -> bool {
+        let lane = self.lane_of.get(&run).and_then(|session| self.sessions.get(session));
+        lane.is_some_and(|lane| {
+            lane.iter()
+                .any(|place| place.run == run && matches!(place.standing, Standing::Ready | Standing::Driven))
+        })
     }
 
     /// The next run that gets a slot.
@@ -80,11 +98,8 @@ impl Lanes {
             return None;
         }
         let run = self.ready.pop_front()?;
-        let first = self.lane_of.get(&run).and_then(|lane| self.sessions.get_mut(lane)?.front_mut());
-        if let Some(place) = first {
-            place.is_ready = false;
-        }
         self.held += 1;
+        self.stand(run, Standing::Driven);
         Some(run)
     }
 
@@ -94,21 +109,30 @@ impl Lanes {
     }
 
     /// A slot is free again: its run rests, or waits for a timer.
-    pub(crate) fn release(&mut self) {
+    pub(crate) fn release(&mut self, run: RunId) {
         self.held = self.held.saturating_sub(1);
+        self.stand(run, Standing::Left);
     }
 
-    /// A run has ended: the next of its session is first in the lane. Answers that one, if it is to run.
-    pub(crate) fn leave(&mut self, run: RunId) -> Option<RunId> {
-        let lane = self.lane_of.remove(&run)?;
-        let places = self.sessions.get_mut(&lane)?;
-        let was_first = places.front().is_some_and(|place| place.run == run);
-        places.retain(|place| place.run != run);
-        let next = places.front().filter(|place| was_first && place.is_active).map(|place| place.run);
-        if places.is_empty() {
-            self.sessions.remove(&lane);
+    /// A run has ended: the next of its session is first in the lane, and ready if it is to run.
+    pub(crate) fn leave(&mut self, run: RunId) {
+        let Some(session) = self.lane_of.remove(&run) else { return };
+        let Some(lane) = self.sessions.get_mut(&session) else { return };
+        lane.retain(|place| place.run != run);
+        let next = lane.front().filter(|place| place.standing == Standing::Active).map(|place| place.run);
+        if lane.is_empty() {
+            self.sessions.remove(&session);
         }
-        next
+        if let Some(next) = next {
+            self.make_ready(next, false);
+        }
+    }
+
+    fn stand(&mut self, run: RunId, standing: Standing) {
+        let lane = self.lane_of.get(&run).and_then(|session| self.sessions.get_mut(session));
+        if let Some(place) = lane.and_then(|lane| lane.iter_mut().find(|place| place.run == run)) {
+            place.standing = standing;
+        }
     }
 }
 
@@ -123,13 +147,12 @@ mod tests {
     #[test]
     fn a_session_runs_one_run_at_a_time() {
         let mut lanes = Lanes::new(8);
-        lanes.join([0; 16], run(1), true);
-        lanes.join([0; 16], run(2), true);
-        lanes.join([1; 16], run(3), true);
+        lanes.join([1; 16], run(1), true);
+        lanes.join([1; 16], run(2), true);
+        lanes.join([2; 16], run(3), true);
         assert_eq!([lanes.next(), lanes.next(), lanes.next()], [Some(run(1)), Some(run(3)), None]);
-        lanes.release();
-        assert_eq!(lanes.leave(run(1)), Some(run(2)));
-        lanes.make_ready(run(2), false);
+        lanes.release(run(1));
+        lanes.leave(run(1));
         assert_eq!(lanes.next(), Some(run(2)));
     }
 
@@ -140,16 +163,26 @@ mod tests {
             lanes.join([n; 16], run(n), true);
         }
         assert_eq!([lanes.next(), lanes.next()], [Some(run(1)), None]);
-        lanes.release();
+        lanes.release(run(1));
         lanes.make_ready(run(1), true);
         assert_eq!(lanes.next(), Some(run(1)));
     }
 
     #[test]
+    fn a_run_that_is_driven_or_ready_is_not_given_a_second_slot() {
+        let mut lanes = Lanes::new(8);
+        lanes.join([1; 16], run(1), true);
+        lanes.make_ready(run(1), true);
+        assert_eq!([lanes.next(), lanes.next()], [Some(run(1)), None]);
+        lanes.make_ready(run(1), true);
+        assert_eq!(lanes.next(), None);
+    }
+
+    #[test]
     fn a_left_run_keeps_its_place() {
         let mut lanes = Lanes::new(1);
-        lanes.join([0; 16], run(1), false);
-        lanes.join([0; 16], run(2), true);
+        lanes.join([1; 16], run(1), false);
+        lanes.join([1; 16], run(2), true);
         assert_eq!(lanes.next(), None);
         lanes.make_ready(run(2), false);
         assert_eq!(lanes.next(), None);
@@ -161,12 +194,18 @@ mod tests {
     fn a_left_run_does_not_start_because_the_one_before_it_ends() {
         let mut lanes = Lanes::new(8);
         for n in 1..=3 {
-            lanes.join([0; 16], run(n), false);
+            lanes.join([1; 16], run(n), false);
         }
         lanes.make_ready(run(1), false);
-        assert_eq!(lanes.leave(run(1)), None);
+        assert_eq!(lanes.next(), Some(run(1)));
         lanes.make_ready(run(3), false);
+        lanes.release(run(1));
+        lanes.leave(run(1));
+        assert_eq!(lanes.next(), None);
         lanes.make_ready(run(2), false);
-        assert_eq!(lanes.leave(run(2)), Some(run(3)));
+        assert_eq!(lanes.next(), Some(run(2)));
+        lanes.release(run(2));
+        lanes.leave(run(2));
+        assert_eq!(lanes.next(), Some(run(3)));
     }
 }

@@ -8,12 +8,22 @@
 //!     engine.submit(job) -> RunHandle { id, events(after), outcome().await, steer, follow_up, cancel, decide }
 //!     engine.resume(None)
 //! ```
+//!
+//! A whole program with a tool and a model of its own, `engine/examples/embed.rs`; started again after a crash, it goes
+//! on:
+//!
+//! ```no_run
+#![doc = include_str!("../examples/embed.rs")]
+//! ```
 
 mod accept;
 pub mod batch;
+pub mod bench;
 mod clock;
 pub mod config;
 pub mod control;
+mod crash_point;
+mod disk;
 mod driver;
 mod engine;
 mod entry;
@@ -33,12 +43,14 @@ mod report;
 mod runs;
 mod shared;
 mod sink;
+mod supervisor;
 pub mod tool;
 mod view;
 mod workspaces;
 
 pub use clock::{Clock, SystemClock, TimerClock, rfc3339};
 pub use config::{Config, data_dir};
+pub use disk::network_file_system;
 pub use driver::Abort;
 pub use engine::{Builder, Engine, RunHandle};
 pub use entry::{
@@ -56,4 +68,5 @@ pub use replay::{Difference, Replay, replay};
 pub use report::{Found, Note, report_json};
 pub use runs::Rest;
 pub use sink::EventSink;
+pub use supervisor::supervise_if_asked;
 pub use view::JournalView;

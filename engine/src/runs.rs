@@ -44,7 +44,16 @@ impl Rest {
 }
 
 /// Live updates that a slow reader may be behind before it loses some.
-const LIVE_UPDATES_MAX: usize = 1024;
+pub(crate) const LIVE_UPDATES_MAX: usize = 1024;
+
+/// A live update, and where it belongs among the records.
+#[derive(Clone, Debug)]
+pub(crate) struct Live {
+    /// Sequence of the newest commit when it was published.
+    pub(crate) after: u64,
+    /// The update.
+    pub(crate) update: Stamped,
+}
 
 /// One run's meeting point. What nobody asks for is not made: there are as many of these as runs under way.
 #[derive(Debug)]
@@ -55,7 +64,7 @@ pub(crate) struct Watched {
     /// `rest` has changed.
     rested: Notify,
     committed: OnceLock<watch::Sender<u64>>,
-    live: OnceLock<broadcast::Sender<Stamped>>,
+    live: OnceLock<broadcast::Sender<Live>>,
 }
 
 impl Watched {
@@ -106,7 +115,7 @@ impl Watched {
     }
 
     /// Follows live updates from now on.
-    pub(crate) fn updates(&self) -> broadcast::Receiver<Stamped> {
+    pub(crate) fn updates(&self) -> broadcast::Receiver<Live> {
         self.live.get_or_init(|| broadcast::channel(LIVE_UPDATES_MAX).0).subscribe()
     }
 
@@ -116,7 +125,7 @@ impl Watched {
     }
 
     /// Passes a live update on to whoever follows.
-    pub(crate) fn update(&self, update: Stamped) {
+    pub(crate) fn update(&self, update: Live) {
         if let Some(live) = self.live.get() {
             // An error means that nobody listens any more.
             let _ = live.send(update);

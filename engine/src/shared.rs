@@ -7,8 +7,10 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
+use model::ToolResult;
 use model::state::Owner;
 use store::{Epoch, Store};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -48,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) stop: CancellationToken,
     /// Cancelled when no further turn is to begin.
     pub(crate) drain: CancellationToken,
+    /// Takes the partial results that nobody follows: it is closed, and saves each call a channel of its own.
+    pub(crate) unheard: mpsc::Sender<ToolResult>,
 }
 
 impl Shared {

@@ -184,11 +184,16 @@ impl Item {
     }
 }
 
+/// Bytes that most encoded values fit into: a larger one costs another allocation.
+const ENVELOPE_BYTES: usize = 512;
+
 /// A value behind its version byte.
 fn envelope<T: Serialize>(version: u8, value: &T) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(ENVELOPE_BYTES);
+    bytes.push(version);
     // Encoding to a growing vector fails only for types that postcard cannot hold; the round-trip tests cover
     // all.
-    postcard::to_extend(value, vec![version]).unwrap_or_default()
+    postcard::to_extend(value, bytes).unwrap_or_default()
 }
 
 fn open<T: DeserializeOwned>(supported: u8, what: &'static str, bytes: &[u8]) -> Result<T, DecodeError> {

@@ -56,7 +56,7 @@ pub struct UserMessage {
 }
 
 /// A model's answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssistantMessage {
     /// Text, thinking and tool calls, in the model's order.
     pub content: Vec<Block>,
@@ -191,9 +191,10 @@ impl ToolResult {
 }
 
 /// Why an answer ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StopReason {
     /// The model was done.
+    #[default]
     Stop,
     /// The output limit was reached.
     Length,

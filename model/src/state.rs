@@ -83,7 +83,7 @@ pub struct Owner {
 pub struct Wants {
     /// One bit a hook, see [`Wants::hook`].
     pub hooks: u16,
-    /// Its sources are asked at every poll.
+    /// It is asked at every poll: it has sources, or it drives the run itself and may abort there.
     pub has_sources: bool,
     /// It can make summaries.
     pub compacts: bool,

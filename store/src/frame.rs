@@ -290,14 +290,32 @@ pub(crate) fn next_group(bytes: &[u8], segment: u64, from: usize) -> Option<(usi
     const LEAD: usize = ENVELOPE + 2;
     let mut from = from + LEAD;
     loop {
-        let rest = bytes.get(from..)?;
-        let found = from + rest.windows(MAGIC).position(|window| window == GROUP_MAGIC)?;
+        let found = find_magic(bytes, from)?;
         let offset = found - LEAD;
         if let Some(head) = block(bytes, segment, offset).ok().and_then(group) {
             return Some((offset, head));
         }
         from = found + 1;
     }
+}
+
+/// Where the next group's magic bytes stand. Most of what is searched is the unused rest of a segment: zeros, which hold
+/// none of them, are passed a block at a time.
+fn find_magic(bytes: &[u8], from: usize) -> Option<usize> {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let mut at = from;
+    while at < bytes.len() {
+        let end = bytes.len().min(at + ZEROS.len());
+        if bytes[at..end] != ZEROS[..end - at] {
+            // A magic that begins in this block may end in the next.
+            let block = &bytes[at..bytes.len().min(end + MAGIC - 1)];
+            if let Some(found) = block.windows(MAGIC).position(|window| window == GROUP_MAGIC) {
+                return Some(at + found);
+            }
+        }
+        at = end;
+    }
+    None
 }
 
 /// Hash of a group: its header and the hashes of its records, so it covers everything but the salted bytes

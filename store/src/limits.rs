@@ -24,8 +24,9 @@ pub const INBOX_ITEMS_MAX: u64 = 1_000;
 pub const LIVE_STREAMS_MAX: usize = 65_536;
 /// Sealed segments whose index stays in memory.
 pub const INDEXES_MAX: usize = 16;
-/// Bytes zeroed by one write while a segment is made.
-pub const ZERO_BYTES: usize = 1 << 20;
+/// Bytes zeroed by one write while a segment is made. The kernel's cache keeps what one write brought as one
+/// piece, and walks a whole piece at each later write and sync in it: larger ones make each barrier dearer.
+pub const ZERO_BYTES: usize = 128 << 10;
 /// Bytes of keys and values that are folded in memory while the state is rebuilt.
 pub const REPLAY_BYTES_MAX: usize = 32 << 20;
 /// Puts that are folded in memory while the state is rebuilt: about a second of the state's slowest measured

@@ -19,8 +19,6 @@ use crate::{Commit, Durability, Error, Hash, Head, Put, Receipt, Require, RunKey
 
 /// Bytes that an encoded put takes beside its key and value.
 const PUT_FIXED: usize = 6;
-/// Puts that the writer adds to most commits: the stream's head.
-const OWN_PUTS: usize = 1;
 
 /// A commit on its way to the writer, with all that its own thread could prepare.
 #[derive(Debug)]
@@ -42,7 +40,7 @@ pub(crate) struct Submitted {
 impl Submitted {
     /// Hashes and encodes; fails if a part is too large.
     pub(crate) fn new(
-        mut commit: Commit,
+        commit: Commit,
         consumed: Option<u64>,
         salt: [u8; SALT],
         answer: oneshot::Sender<Result<Receipt, Error>>,
@@ -54,7 +52,6 @@ impl Submitted {
             commit.puts.iter().map(|put| PUT_FIXED + put.key.len() + put.value.as_ref().map_or(0, Vec::len));
         let mut puts = Vec::with_capacity(sizes.sum());
         commit.puts.iter().for_each(|put| frame::put_put(&mut puts, put));
-        commit.puts.reserve_exact(OWN_PUTS);
         let payload_hash = payload_hash(&salt, &commit.payload);
         let puts_hash = frame::hash(&puts);
         let given = commit.puts.len();
@@ -155,10 +152,8 @@ impl Linker {
         self.heads.insert(stream, Some(after));
         self.void.remove(&stream);
 
-        let mut puts = std::mem::take(&mut submitted.commit.puts);
-        puts.extend(sums);
-        puts.push(after.to_put(stream));
-        let puts: Arc<[Put]> = puts.into();
+        let own = std::mem::take(&mut submitted.commit.puts);
+        let puts: Arc<[Put]> = own.into_iter().chain(sums).chain([after.to_put(stream)]).collect();
         submitted.staged = Some(Arc::clone(&puts));
         let position = target.position;
         target.state.stage(position, puts);

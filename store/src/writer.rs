@@ -53,6 +53,13 @@ pub(crate) struct Writer {
     at_ms: i64,
 }
 
+/// What became of the commits of a group.
+struct Linked {
+    accepted: Vec<(Submitted, Receipt)>,
+    /// Refused because of what may itself wait for its barrier.
+    refused: Vec<(Submitted, Error)>,
+}
+
 /// A failed group: why, and the commits that still wait.
 type Failed = (Error, Vec<Submitted>);
 
@@ -199,33 +206,38 @@ impl Writer {
             }
         };
         self.release(state);
-        let linked = self.link(submitted, state, segment);
-        if self.draft.is_empty() {
+        let Linked { accepted, refused } = self.link(submitted, state, segment);
+        if self.draft.is_empty() && (refused.is_empty() || self.unsynced.is_empty()) {
+            refuse(refused);
             return Ok(());
         }
-        let barrier = linked.iter().any(|(submitted, _)| submitted.is_durable());
-        if let Err(error) = self.tail.write(&mut self.draft, self.linker.epoch, barrier) {
-            return Err((error, linked.into_iter().map(|(submitted, _)| submitted).collect()));
+        let barrier = !refused.is_empty() || accepted.iter().any(|(submitted, _)| submitted.is_durable());
+        if !self.draft.is_empty()
+            && let Err(error) = self.tail.write(&mut self.draft, self.linker.epoch, barrier)
+        {
+            return Err((error, waiting(accepted, refused)));
         }
         self.draft.clear();
         let (durable, ordered): (Vec<_>, Vec<_>) =
-            linked.into_iter().partition(|(submitted, _)| submitted.is_durable());
+            accepted.into_iter().partition(|(submitted, _)| submitted.is_durable());
         if !ordered.is_empty() {
             self.unsynced.extend(ordered.iter().map(|(submitted, _)| submitted.commit.stream));
             self.unsynced_since.get_or_insert_with(Instant::now);
             answer(ordered);
         }
         if barrier && let Err(error) = self.tail.sync() {
-            return Err((error, durable.into_iter().map(|(submitted, _)| submitted).collect()));
+            return Err((error, waiting(durable, refused)));
         }
         answer(durable);
+        refuse(refused);
         self.release(state);
         Ok(())
     }
 
-    /// Links what is accepted and answers what is not.
-    fn link(&mut self, submitted: Vec<Submitted>, state: &State, segment: u64) -> Vec<(Submitted, Receipt)> {
-        let mut linked = Vec::with_capacity(submitted.len());
+    /// Links what is accepted and answers what is not. Who is told that something is there already is told after the
+    /// barrier that covers it.
+    fn link(&mut self, submitted: Vec<Submitted>, state: &State, segment: u64) -> Linked {
+        let mut linked = Linked { accepted: Vec::with_capacity(submitted.len()), refused: Vec::new() };
         let position = self.tail.written().position;
         let mut target = Target { state, draft: &mut self.draft, segment, position };
         for mut submitted in submitted {
@@ -239,7 +251,10 @@ impl Writer {
             };
             self.at_ms = self.at_ms.max(submitted.commit.at_ms);
             match accepted {
-                Ok(receipt) => linked.push((submitted, receipt)),
+                Ok(receipt) => linked.accepted.push((submitted, receipt)),
+                Err(error @ (Error::Duplicate { .. } | Error::Conflict { .. })) if submitted.is_durable() => {
+                    linked.refused.push((submitted, error));
+                }
                 // A dropped ticket wants no answer.
                 Err(error) => drop(submitted.answer.send(Err(error))),
             }
@@ -351,6 +366,19 @@ enum Next {
     Sync,
     /// Nobody is left to ask.
     Gone,
+}
+
+/// The commits that are linked again when their group has failed.
+fn waiting(accepted: Vec<(Submitted, Receipt)>, refused: Vec<(Submitted, Error)>) -> Vec<Submitted> {
+    let accepted = accepted.into_iter().map(|(submitted, _)| submitted);
+    accepted.chain(refused.into_iter().map(|(submitted, _)| submitted)).collect()
+}
+
+fn refuse(refused: Vec<(Submitted, Error)>) {
+    for (submitted, error) in refused {
+        // A dropped ticket wants no answer.
+        let _ = submitted.answer.send(Err(error));
+    }
 }
 
 fn answer(linked: Vec<(Submitted, Receipt)>) {

@@ -1,1 +1,12 @@
-//! Placeholder.
+//! What the suites share: a disk whose power fails, and the world outside of the engine that survives it.
+//!
+//! Owns the means, not the claims: what must hold is said in `tests/tests`.
+
+pub mod disk;
+pub mod harness;
+pub mod life;
+pub mod power;
+pub mod scenario;
+pub mod stores;
+pub mod tools;
+pub mod world;

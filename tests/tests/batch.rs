@@ -69,6 +69,7 @@ impl Tool for Ledger {
 fn engine(dir: &Path) -> Engine {
     let script = Rehearsal::open(&dir.join("script.json"), Some(dir.join("calls"))).unwrap();
     Engine::builder(dir.join("data"))
+        .without_commands()
         .tool(Ledger::new(dir.join("ledger")))
         .provider("m", script)
         .open()

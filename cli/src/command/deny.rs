@@ -11,7 +11,7 @@ use crate::status::Status;
 /// Refuse a call that waits for approval; the model is told why
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  sprag deny $(sprag ls --status parked --limit 1 | cut -f1)/0.0 --reason 'not on a Friday'"
+    after_help = "Example:\n  sprag deny $(sprag ls --status parked --limit 1 | cut -f1)/0.0 --reason 'not now'"
 )]
 pub(crate) struct Deny {
     /// The call, as `sprag why RUN` names it

@@ -1,10 +1,11 @@
 //! `sprag journal`: the transitions of a run.
 
-use engine::query;
+use engine::query::{self, JournalRow, JournalRows};
 use serde_json::Value;
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::status::Status;
 use crate::text::{field, gist};
 
@@ -18,7 +19,7 @@ Example:
 pub(crate) struct Journal {
     /// The run: its id, or the beginning of it
     run: String,
-    /// Print one transition a line, as JSON
+    /// Print the list of transitions as JSON
     #[arg(long)]
     json: bool,
 }
@@ -29,24 +30,35 @@ impl Journal {
     pub(crate) fn run(self, context: &Context) -> Result<Status, Failure> {
         let store = context.journal()?;
         let run = query::find_run(&*store, &self.run)?;
+        let rows = query::journal(&*store, run, 0)?;
         let mut output = context.output();
-        let mut rows = Vec::new();
-        for row in query::journal(&*store, run, 0)? {
-            let row = serde_json::to_value(row?).unwrap_or_default();
-            if self.json {
-                output.json(&row)?;
-            } else if output.is_terminal {
-                rows.push(fields(&row));
-            } else {
-                output.rows(&HEAD, vec![fields(&row)])?;
+        if self.json {
+            write_json(&mut output, rows)?;
+        } else if output.is_terminal {
+            let rows: Result<Vec<_>, Failure> = rows.map(|row| Ok(fields(&to_json(row)?))).collect();
+            output.rows(&HEAD, rows?)?;
+        } else {
+            for row in rows {
+                output.rows(&HEAD, vec![fields(&to_json(row)?)])?;
             }
-        }
-        if !rows.is_empty() {
-            output.rows(&HEAD, rows)?;
         }
         output.flush()?;
         Ok(Status::Done)
     }
+}
+
+/// A list, one row a line: a journal may be long.
+fn write_json(output: &mut Output, rows: JournalRows<'_>) -> Result<(), Failure> {
+    output.text("[")?;
+    for (at, row) in rows.enumerate() {
+        output.text(if at == 0 { "" } else { ",\n" })?;
+        output.text(&to_json(row)?.to_string())?;
+    }
+    Ok(output.text("]\n")?)
+}
+
+fn to_json(row: Result<JournalRow, engine::Error>) -> Result<Value, Failure> {
+    Ok(serde_json::to_value(row?).map_err(std::io::Error::other)?)
 }
 
 fn fields(row: &Value) -> Vec<String> {

@@ -19,8 +19,9 @@ use crate::text::content_text;
 /// Say what the loop detectors find in histories of tool calls
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A line holds {\"id\",\"history\":[{\"tool\",\"args\",\"outcome\",\"runId\"}],\"next\":{\"tool\",\"args\"}}, or the messages
-of a transcript, whose last call is then the next one.
+A line holds a question,
+  {\"id\", \"history\": [{\"tool\", \"args\", \"outcome\", \"runId\"}], \"next\": {\"tool\", \"args\"}},
+or the messages of a transcript, whose last call is then the next one.
 
 Example:
   echo '{\"id\":\"a\",\"history\":[],\"next\":{\"tool\":\"read\",\"args\":{}}}' | sprag loops -")]

@@ -10,6 +10,7 @@ use crate::status::Status;
 
 mod approve;
 mod batch;
+mod bench;
 mod cancel;
 mod deny;
 mod events;
@@ -34,7 +35,6 @@ mod why;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(run::Run),
-    Batch(batch::Batch),
     Resume(resume::Resume),
     Stop(stop::Stop),
     Ls(ls::Ls),
@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Replay(replay::Replay),
     Verify(verify::Verify),
     Loops(loops::Loops),
+    Batch(batch::Batch),
+    Bench(bench::Bench),
 }
 
 impl Command {
@@ -61,7 +63,6 @@ impl Command {
     pub(crate) fn run(self, context: &Context) -> Result<Status, Failure> {
         match self {
             Self::Run(run) => run.run(context),
-            Self::Batch(batch) => batch.run(context),
             Self::Resume(resume) => resume.run(context),
             Self::Stop(stop) => stop.run(context),
             Self::Ls(ls) => ls.run(context),
@@ -81,6 +82,8 @@ impl Command {
             Self::Replay(replay) => replay.run(context),
             Self::Verify(verify) => verify.run(context),
             Self::Loops(loops) => loops.run(context),
+            Self::Batch(batch) => batch.run(context),
+            Self::Bench(bench) => bench.run(context),
         }
     }
 }

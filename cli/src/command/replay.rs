@@ -30,9 +30,10 @@ pub(crate) struct Replay {
 
 impl Replay {
     pub(crate) fn run(self, context: &Context) -> Result<Status, Failure> {
-        let store = context.journal().map_err(as_damage)?;
-        let run = query::find_run(&*store, &self.run).map_err(Failure::from)?;
-        let replay = engine::replay(&*store, run, self.at).map_err(|error| as_damage(error.into()))?;
+        let store = context.journal().map_err(Failure::while_checking)?;
+        let run = query::find_run(&*store, &self.run)?;
+        let replay =
+            engine::replay(&*store, run, self.at).map_err(|error| Failure::from(error).while_checking())?;
         let mut output = context.output();
         if self.events {
             let mut reader = EventReader::open(Arc::clone(&store), run, None)?;
@@ -79,13 +80,5 @@ fn sentence(difference: &Difference) -> String {
         format!("record {seq} was made by another version and differs: {what}; replay it with that version")
     } else {
         format!("record {seq} differs: {what}; `sprag verify` checks its bytes")
-    }
-}
-
-/// What keeps a journal from being read at all is what a replay looks for.
-fn as_damage(failure: Failure) -> Failure {
-    match failure {
-        Failure::Said { status: Status::Store, message } => Failure::new(Status::Damage, message),
-        other => other,
     }
 }

@@ -13,7 +13,7 @@ use crate::status::Status;
 /// Say what became of a call whose outcome is unknown
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  sprag resolve $(sprag ls --status parked --limit 1 | cut -f1)/0.0 --as ran --reason 'I looked'"
+    after_help = "Example:\n  sprag resolve $(sprag ls --status parked --limit 1 | cut -f1)/0.0 \\\n    --as ran --reason 'I looked'"
 )]
 pub(crate) struct Resolve {
     /// The call, as `sprag why RUN` names it

@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use engine::config::Overrides;
-use engine::{Engine, Found, Note, Rest, RunHandle, query, report_json};
-use model::{Phase, RunId};
+use engine::{Engine, Found, Note, Rest, query, report_json};
+use model::RunId;
 
 use crate::context::{Context, block_on};
 use crate::failure::Failure;
@@ -50,14 +50,16 @@ impl Resume {
         report(context.output(), &engine.report(), self.json)?;
         let mut rests = Vec::with_capacity(runs.len());
         for run in &runs {
-            rests.push(rest(&engine.handle(*run)).await?);
+            rests.push(rest_of(&engine.handle(*run)).await?);
         }
         match ended {
-            Ended::Done(()) => {
+            Ended::Done(()) if !rests.contains(&Some(Rest::Stopped)) => {
                 say_end(context, &engine, &runs, &rests)?;
                 Ok(Status::of_all(rests.iter().map(|rest| Status::of_rest(rest.as_ref()))))
             }
-            Ended::Stopped(status) => {
+            ended @ (Ended::Done(()) | Ended::Stopped(_)) => {
+                // A stop that lets turns end is over when the runs rest.
+                let status = ended.stopped_by().unwrap_or(Status::Terminated);
                 let left = engine.live_runs()?.len() as u64;
                 let next = context.next("resume");
                 eprint(&format!("stopped; {} left; to continue: {next}", count(left, "run")));
@@ -81,18 +83,6 @@ impl Resume {
         };
         self.runs.iter().map(find).collect()
     }
-}
-
-/// Where a run is that the engine has come to rest with, also one that it did not have to touch.
-async fn rest(run: &RunHandle) -> Result<Option<Rest>, Failure> {
-    if let Some(rest) = rest_of(run).await? {
-        return Ok(Some(rest));
-    }
-    let replay = engine::replay(&**run.engine().store(), run.id, None)?;
-    Ok(replay.state.and_then(|state| match state.core.phase {
-        Phase::Parked { reason, .. } => Some(Rest::Parked(reason)),
-        _ => None,
-    }))
 }
 
 fn report(mut output: Output, notes: &[Note], is_json: bool) -> Result<(), Failure> {
@@ -127,14 +117,12 @@ fn say_end(
         return Ok(());
     }
     let mut counts: Vec<(&str, u64)> = Vec::new();
-    for rest in rests {
+    for (run, rest) in runs.iter().zip(rests) {
         let name = match rest {
-            Some(Rest::Done { outcome, .. }) => outcome.name(),
-            Some(Rest::Parked(_)) => "parked",
-            Some(Rest::Waiting { .. }) => "waiting",
-            Some(Rest::Stopped) => "stopped",
             Some(Rest::Failed(_)) => "not driven because of an error",
-            None => "queued",
+            Some(Rest::Done { .. } | Rest::Parked(_) | Rest::Waiting { .. } | Rest::Stopped) | None => {
+                query::show(&**engine.store(), *run)?.row.status.name()
+            }
         };
         match counts.iter_mut().find(|(found, _)| *found == name) {
             Some((_, count)) => *count += 1,
@@ -146,7 +134,7 @@ fn say_end(
     let unmoved = runs.iter().zip(rests).filter(|(_, rest)| !matches!(rest, Some(Rest::Done { .. })));
     for (run, _) in unmoved.take(LINES_MAX) {
         let why = query::why(&**engine.store(), *run, false)?;
-        eprint(&why.sentence);
+        eprint(&format!("{run}: {}", why.sentence));
         if let Some(command) = why.command {
             eprint(&format!("  next: {}", context.same_dir(&command)));
         }

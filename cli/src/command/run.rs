@@ -2,10 +2,11 @@
 
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use engine::config::{Overrides, Thinking, Usd};
-use engine::{Job, Rest, RunHandle, query};
-use futures_util::{FutureExt, StreamExt};
+use engine::{EventReader, Job, Place, Rest, RunHandle, query};
+use futures_util::StreamExt;
 use serde_json::Value;
 
 use crate::arguments::{duration_s, label};
@@ -20,7 +21,8 @@ use crate::text::{count, field};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
-  echo '{\"turns\":[{\"text\":\"Hello!\"}]}' > hello.json && sprag run --model rehearsal:hello.json 'Say hello'")]
+  echo '{\"turns\":[{\"text\":\"Hello!\"}]}' > hello.json
+  sprag run --model rehearsal:hello.json 'Say hello'")]
 pub(crate) struct Run {
     /// What the model is asked; `-` reads it from stdin
     prompt: Option<String>,
@@ -81,10 +83,13 @@ impl Run {
             let mut screen = Screen::new(context.output(), is_json);
             let watched = watch(&mut owner, job, &mut screen).await;
             let ended = match watched {
-                Ok((handle, Ended::Done(rest))) => say_end(context, &handle, rest.as_ref(), &mut screen)
-                    .map(|()| Status::of_rest(rest.as_ref())),
-                Ok((handle, Ended::Stopped(status))) => {
-                    owner.engine.stop().await;
+                Ok((handle, Ended::Done(rest))) if rest != Some(Rest::Stopped) => {
+                    say_end(context, &handle, rest.as_ref(), &mut screen)
+                        .map(|()| Status::of_rest(rest.as_ref()))
+                }
+                // A stop that lets turns end is over when the run rests.
+                Ok((handle, ended)) => {
+                    let status = ended.stopped_by().unwrap_or(Status::Terminated);
                     say_stop(context, &handle, status, &mut screen).await
                 }
                 Err(failure) => Err(failure),
@@ -160,32 +165,48 @@ async fn watch(
         // Its key is that of a run that a stop or a crash has left.
         engine.resume(Some(&[handle.id]))?;
     }
+    let mut shown = None;
     let work = async {
         let mut events = Box::pin(handle.events(None)?);
         loop {
             tokio::select! {
                 biased;
-                event = events.next() => match event {
-                    Some(event) => screen.show(&event?)?,
+                event = events.next() => match event.transpose()? {
+                    Some(event) => {
+                        screen.show(&event)?;
+                        shown = event.place.or(shown);
+                    }
                     None => break,
                 },
-                () = engine.rested() => {
-                    while let Some(Some(event)) = events.next().now_or_never() {
-                        screen.show(&event?)?;
-                    }
-                    break;
-                }
+                () = engine.rested() => break,
             }
         }
         // The last event is published before its driver has settled.
         engine.rested().await;
-        rest_of(&handle).await
+        Ok::<_, Failure>(())
     };
-    let ended = match owner.until(work).await {
-        Ended::Done(rest) => Ended::Done(rest?),
+    let ended = owner.until(work).await;
+    engine.stop().await;
+    let ended = match ended {
+        Ended::Done(watched) => Ended::Done(watched.map(|()| rest_of(&handle))?.await?),
         Ended::Stopped(status) => Ended::Stopped(status),
     };
+    show_rest(&handle, shown, screen)?;
     Ok((handle, ended))
+}
+
+/// Shows what was committed and not shown yet.
+fn show_rest(run: &RunHandle, shown: Option<Place>, screen: &mut Screen) -> Result<(), Failure> {
+    let mut reader = EventReader::open(Arc::clone(run.engine().store()), run.id, shown)?;
+    loop {
+        let events = reader.read()?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        for event in events {
+            screen.show(&event)?;
+        }
+    }
 }
 
 /// Outcome, turns, tokens, run.
@@ -211,8 +232,10 @@ fn say_end(
     let status = style.status(field(&view, "status"));
     screen.note(&format!("{status} {}", style.dim(format!("{} · run {}", facts.join(" · "), run.id))))?;
     match rest {
-        Some(Rest::Done { reason: None, .. } | Rest::Stopped | Rest::Waiting { .. }) => {}
-        Some(Rest::Done { reason: Some(reason), .. }) => screen.note(&format!("reason: {reason}"))?,
+        Some(Rest::Done { reason: Some(reason), .. }) if !screen.has_shown_error() => {
+            screen.note(&format!("reason: {reason}"))?;
+        }
+        Some(Rest::Done { .. } | Rest::Stopped | Rest::Waiting { .. }) => {}
         Some(Rest::Failed(error)) => {
             screen.note(&style.bad(error))?;
             screen.note(&format!("to continue: {}", context.next(&format!("resume {}", run.id))))?;

@@ -1,5 +1,7 @@
 //! `sprag show`: one run in full.
 
+use std::io;
+
 use engine::control::Request;
 use engine::query;
 use serde_json::{Map, Value};
@@ -36,42 +38,40 @@ impl Show {
     }
 }
 
-/// Widest name of a field.
-const WIDTH: usize = 24;
-
 /// Plain fields first; then each group of fields below its name.
-fn write(output: &mut Output, fields: &Map<String, Value>) -> std::io::Result<()> {
+fn write(output: &mut Output, fields: &Map<String, Value>) -> io::Result<()> {
     let style = output.style;
-    let is_group = |value: &Value| match value {
-        Value::Object(fields) => !fields.is_empty(),
-        Value::Array(items) => items.iter().any(Value::is_object),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    };
-    for (name, value) in fields.iter().filter(|(_, value)| !is_group(value)) {
+    let (groups, singles): (Vec<_>, Vec<_>) = fields.iter().partition(|(_, value)| is_group(value));
+    let width = width(singles.iter().map(|(name, _)| name.as_str()));
+    for (name, value) in singles {
         let text = if name == "status" { style.status(&plain(value)) } else { gist(&plain(value)) };
-        output.line(format!("{}{text}", style.dim(format!("{name:<WIDTH$}"))))?;
+        output.line(format!("{}{text}", style.dim(format!("{name:<width$}"))))?;
     }
-    for (name, value) in fields.iter().filter(|(_, value)| is_group(value)) {
+    for (name, value) in groups {
         output.line(format!("\n{}", style.bold(name)))?;
-        match value {
-            Value::Array(items) => {
-                for item in items {
-                    output.line(format!("  {}", one_line(item)))?;
-                }
-            }
-            Value::Object(fields) => {
-                for (name, value) in leaves(fields) {
-                    output.line(format!(
-                        "  {}{}",
-                        style.dim(format!("{name:<width$}", width = WIDTH - 2)),
-                        plain(value)
-                    ))?;
-                }
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        for item in value.as_array().into_iter().flatten() {
+            output.line(format!("  {}", one_line(item)))?;
+        }
+        let leaves = value.as_object().map(leaves).unwrap_or_default();
+        let width = self::width(leaves.iter().map(|(name, _)| name.as_str()));
+        for (name, value) in leaves {
+            output.line(format!("  {}{}", style.dim(format!("{name:<width$}")), plain(value)))?;
         }
     }
     Ok(())
+}
+
+fn is_group(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Array(items) => items.iter().any(Value::is_object),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// The width of a column of names.
+fn width<'a>(names: impl Iterator<Item = &'a str>) -> usize {
+    names.map(str::len).max().unwrap_or(0) + 2
 }
 
 /// The fields of a group; those of a group in it carry both names.

@@ -1,6 +1,7 @@
 //! `sprag stop`: stops the process that owns the store.
 
 use engine::control::{Left, Request};
+use serde_json::json;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -29,14 +30,20 @@ impl Stop {
         let left: Left = owner.ask(&Request::Stop { drain: self.drain })?;
         owner.wait_for_end();
         let mut output = context.output();
+        let Left { pid, left: runs, commands } = left;
         if self.json {
-            output.json(&serde_json::to_value(&left).unwrap_or_default())?;
-        } else if left.left == 0 {
-            output.line(format!("stopped process {}; no run is left", left.pid))?;
+            output.json(&json!({ "pid": pid, "left": runs, "commands": commands }))?;
+        } else if runs == 0 {
+            output.line(format!("stopped process {pid}; no run is left"))?;
         } else {
-            let runs = count(left.left as u64, "run");
+            let runs = count(runs as u64, "run");
             let next = context.next("resume");
-            output.line(format!("stopped process {}; {runs} left, to continue: {next}", left.pid))?;
+            output.line(format!("stopped process {pid}; {runs} left, to continue: {next}"))?;
+        }
+        if commands > 0 && !self.json {
+            let commands = count(commands as u64, "command");
+            let (resume, cancel) = (context.next("resume"), context.next("cancel RUN"));
+            output.line(format!("{commands} still running; to adopt: {resume}; to end: {cancel}"))?;
         }
         output.flush()?;
         Ok(Status::Done)

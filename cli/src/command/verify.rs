@@ -30,10 +30,7 @@ impl Verify {
             );
             return Err(Failure::new(Status::Store, message));
         }
-        let report = store::verify(context.dir()).map_err(|error| match error {
-            damaged @ store::Error::Damaged { .. } => Failure::new(Status::Damage, damaged.to_string()),
-            other => other.into(),
-        })?;
+        let report = store::verify(context.dir()).map_err(|error| Failure::from(error).while_checking())?;
         let runs = self.find(&report)?;
         let mut output = context.output();
         if self.json {

@@ -63,6 +63,20 @@ pub enum Act {
 }
 
 impl Act {
+    /// The name used everywhere.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Steer { .. } => "steer",
+            Self::FollowUp { .. } => "follow_up",
+            Self::Cancel { .. } => "cancel",
+            Self::Approve { .. } => "approve",
+            Self::Deny { .. } => "deny",
+            Self::Resolve { .. } => "resolve",
+            Self::Release => "release",
+            Self::Extend(_) => "extend",
+        }
+    }
+
     /// Does it. Once this is `Ok` the act is durable; with the same key it is done once.
     pub async fn perform(&self, engine: &Engine, run: RunId, key: &str) -> Result<(), Error> {
         let handle = engine.handle(run);

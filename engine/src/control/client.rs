@@ -52,13 +52,8 @@ impl Client {
         let lost = |error: &io::Error| ClientError::Lost { dir: dir.to_owned(), reason: error.to_string() };
         let stream = match Address::new(dir, SOCKET).and_then(|address| UnixStream::connect(address.path())) {
             Ok(stream) => stream,
-            // The file of an owner that was killed stays behind; the next owner replaces it.
-            Err(error) => match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory => {
-                    return Ok(None);
-                }
-                _ => return Err(lost(&error)),
-            },
+            Err(error) if is_nobody(&error) => return Ok(None),
+            Err(error) => return Err(lost(&error)),
         };
         check_peer(dir, &stream)?;
         stream.set_read_timeout(Some(GREETING_TIMEOUT)).map_err(|error| lost(&error))?;
@@ -81,7 +76,8 @@ impl Client {
         request: &Request,
         mut each: impl FnMut(Value) -> io::Result<()>,
     ) -> Result<T, ClientError> {
-        self.send(request).map_err(|error| self.lost(&error))?;
+        // It fails if the owner has hung up, which reading shows too, after what the owner may have said before.
+        let _ = self.send(request);
         loop {
             match self.receive()? {
                 Reply::Event(event) => each(event).map_err(ClientError::Output)?,
@@ -119,6 +115,13 @@ impl Client {
     fn lost(&self, reason: &dyn ToString) -> ClientError {
         ClientError::Lost { dir: self.dir.clone(), reason: reason.to_string() }
     }
+}
+
+/// True if nobody listens for this user. The file of an owner that was killed stays behind; the next owner replaces it.
+/// Where the way is barred, the store itself will say what is allowed.
+fn is_nobody(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound, PermissionDenied};
+    [NotFound, ConnectionRefused, PermissionDenied, NotADirectory].contains(&error.kind())
 }
 
 /// A prompt is for the owner of the directory only: whoever listens must be the same user.

@@ -97,6 +97,8 @@ pub struct Left {
     pub pid: u32,
     /// Runs that have not ended and can be resumed.
     pub left: usize,
+    /// Commands of theirs that run on under supervisors: a resume adopts them, a cancel of their run ends them.
+    pub commands: usize,
 }
 
 /// Why something was not done: a sentence for a person, and what a program may do about it.
@@ -135,7 +137,7 @@ impl Kind {
                 Self::Run
             }
             Error::Model(_) | Error::Job(_) | Error::Setup(_) | Error::Name(_) => Self::Request,
-            Error::Sink(_) | Error::Internal(_) => Self::Internal,
+            Error::Sink(_) | Error::Stopped(_) | Error::Internal(_) => Self::Internal,
         }
     }
 

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use model::RunId;
+use model::input::RecoveryClass;
+use model::state::{Call, CallStatus};
 use serde_json::Value;
 use store::Store;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -22,8 +24,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::SOCKET;
+use super::act::Act;
 use super::address::Address;
 use super::protocol::{Kind, Left, PROTOCOL, REQUEST_BYTES_MAX, Refusal, Reply, Request, Welcome};
+use crate::driver::load_state;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::event::{Place, Stamped};
@@ -209,10 +213,12 @@ impl Service {
                 self.events(&run, after.as_deref(), follow, peer).await?
             }
             Request::Act { run, key, act } => {
-                let found = self.read(move |store| Ok(Reply::ok(&find(store, &run)?.to_string()))).await;
+                let store = Arc::clone(self.engine.store());
+                let found = tokio::task::spawn_blocking(move || find(&*store, &run)).await;
                 match found {
-                    Reply::Ok(Value::String(run)) => self.act(&run, &key, &act).await,
-                    refused => refused,
+                    Ok(Ok(run)) => self.act(run, &key, &act).await,
+                    Ok(Err(error)) => Reply::Error(Refusal::from(&error)),
+                    Err(error) => internal(&error),
                 }
             }
             Request::Stop { drain } => self.stop(drain).await,
@@ -229,14 +235,11 @@ impl Service {
         match tokio::task::spawn_blocking(move || question(&*store)).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(error)) => Reply::Error(Refusal::from(&error)),
-            Err(error) => Reply::Error(Refusal { kind: Kind::Internal, message: error.to_string() }),
+            Err(error) => internal(&error),
         }
     }
 
-    async fn act(&self, run: &str, key: &str, act: &super::Act) -> Reply {
-        let Ok(run) = run.parse::<RunId>() else {
-            return Reply::Error(Refusal::request(format!("`{run}` is not a run id")));
-        };
+    async fn act(&self, run: RunId, key: &str, act: &Act) -> Reply {
         match act.perform(&self.engine, run, key).await {
             Ok(()) => Reply::ok(&run.to_string()),
             Err(error) => Reply::Error(Refusal::from(&error)),
@@ -249,9 +252,11 @@ impl Service {
         }
         self.stop_asked.cancel();
         self.engine.stop().await;
-        match self.engine.live_runs() {
-            Ok(runs) => Reply::ok(&Left { pid: std::process::id(), left: runs.len() }),
-            Err(error) => Reply::Error(Refusal::from(&error)),
+        let engine = self.engine.clone();
+        match tokio::task::spawn_blocking(move || left(&engine)).await {
+            Ok(Ok(left)) => Reply::ok(&left),
+            Ok(Err(error)) => Reply::Error(Refusal::from(&error)),
+            Err(error) => internal(&error),
         }
     }
 
@@ -303,7 +308,7 @@ impl Service {
     async fn follow(
         &self,
         run: RunId,
-        after: Option<Place>,
+        mut after: Option<Place>,
         peer: &mut Peer,
     ) -> io::Result<Result<bool, Error>> {
         let mut events = match self.engine.handle(run).events(after) {
@@ -311,23 +316,46 @@ impl Service {
             Err(error) => return Ok(Err(error)),
         };
         loop {
-            tokio::select! {
+            let event = tokio::select! {
                 biased;
-                event = events.next() => match event {
-                    Some(Ok(event)) => peer.event(&event).await?,
-                    Some(Err(error)) => return Ok(Err(error)),
-                    None => return Ok(Ok(true)),
-                },
-                () = self.closing.cancelled() => return Ok(Ok(false)),
+                event = events.next() => event,
+                // What is committed is still told.
+                () = self.closing.cancelled() => return self.page(run, after, peer).await,
                 // The client is gone, or asks something else.
                 _ = peer.reading.fill_buf() => return Ok(Ok(false)),
+            };
+            match event {
+                Some(Ok(event)) => {
+                    peer.event(&event).await?;
+                    after = event.place.or(after);
+                }
+                Some(Err(error)) => return Ok(Err(error)),
+                None => return Ok(Ok(true)),
             }
         }
     }
 }
 
+/// What a stopped engine leaves.
+fn left(engine: &Engine) -> Result<Left, Error> {
+    let runs = engine.live_runs()?;
+    let mut commands = 0;
+    for run in &runs {
+        let state = load_state(&**engine.store(), *run)?.map(|(state, _)| state);
+        let calls = state.into_iter().filter_map(|state| state.batch).flat_map(|batch| batch.calls);
+        let runs_on =
+            |call: &Call| call.status == CallStatus::Started && call.class == RecoveryClass::Adoptable;
+        commands += calls.filter(runs_on).count();
+    }
+    Ok(Left { pid: std::process::id(), left: runs.len(), commands })
+}
+
 fn find(store: &dyn Store, run: &str) -> Result<RunId, Error> {
     query::find_run(store, run)
+}
+
+fn internal(error: &tokio::task::JoinError) -> Reply {
+    Reply::Error(Refusal { kind: Kind::Internal, message: error.to_string() })
 }
 
 fn welcome() -> Welcome {

@@ -6,13 +6,15 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use model::encode::{Change, Part};
 use model::input::RecoveryClass;
-use model::{Effect, Fact, Input, LOGIC_VERSION, Label, Moved, Phase, RunState, ToolResult};
+use model::{Effect, Fact, Input, LOGIC_VERSION, Moved, Phase, RunState, ToolResult};
 use model::{advance, needs_barrier};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream};
 
 use super::Driver;
+use crate::crash_point;
 use crate::error::Error;
 use crate::keys;
 
@@ -24,8 +26,10 @@ pub(crate) const KIND_MOVED: u8 = 1;
 impl Driver {
     /// Applies a fact: advances, commits, publishes. A fact that has no meaning any more is dropped.
     pub(super) async fn apply(&mut self, effect: Option<Effect>, fact: Fact) -> Result<(), Error> {
+        self.sync_workspace(&fact).await;
         let mut input = Input { at: self.shared.clock.now(), waiting: Default::default(), fact };
         loop {
+            self.look_into_inbox()?;
             input.waiting = self.inbox.waiting(&self.state.core.cursors);
             input.at = self.shared.clock.now();
             let step = match advance(self.state.clone(), &input) {
@@ -47,11 +51,7 @@ impl Driver {
                 }
                 // A barrier failed and took back what this step builds on: what happened since is told again.
                 Err(store::Error::Void | store::Error::Conflict { .. }) => {
-                    if let Some(effect) = effect {
-                        self.active.retain(|active| *active != effect);
-                        self.known.push((effect, moved.input.fact));
-                    }
-                    return self.reload();
+                    return self.take_back(effect.map(|effect| (effect, moved.input.fact)));
                 }
                 Err(error @ (store::Error::NoSpace { .. } | store::Error::Io { .. })) => {
                     tracing::warn!(run = %self.run, %error, "the run waits for the disk");
@@ -102,6 +102,9 @@ impl Driver {
         let ticket = self.shared.store.commit(commit);
         if is_durable {
             ticket.await?;
+        } else if let Some(Err(error @ store::Error::TooLarge { .. })) = ticket.now_or_never() {
+            // It never reached the writer. Whatever else befalls an ordered commit is met at the next barrier.
+            return Err(error);
         }
         self.encoded = encoded;
         Ok(is_durable)
@@ -138,6 +141,8 @@ impl Driver {
         is_durable: bool,
     ) -> Result<(), Error> {
         let seq = after.core.seq;
+        self.leave_over(&moved.input.fact, &after);
+        let is_result = matches!(moved.input.fact, Fact::ToolReturned { .. });
         if after.core.spent.turns > self.state.core.spent.turns {
             self.shared.turns.fetch_add(1, Ordering::Relaxed);
         }
@@ -154,23 +159,38 @@ impl Driver {
             self.context.replace(self.run, seq, base, self.state.core.context_from.first);
         }
         self.inbox.forget(&self.state.core.cursors);
-        if let Fact::ToolReturned { call, .. } = moved.input.fact
-            && let Some(Effect::RunTool { turn, class: RecoveryClass::Probe, .. }) = &effect
-            && let Some(dir) = &self.shared.dir
-        {
-            self.left_over.push(keys::call_dir(dir, self.run, *turn, call));
-        }
         if is_durable {
-            self.known = Vec::new();
+            self.unsynced = Vec::new();
+            self.untold.retain(|(effect, _)| self.effects.contains(effect));
             self.sweep_calls();
         } else if let Some(effect) = effect {
-            self.known.push((effect, moved.input.fact));
+            self.unsynced.push((effect, moved.input.fact));
+        }
+        if is_result {
+            crash_point::reach("after the result's commit");
         }
         self.watched.set_committed(seq);
         for event in shown.events {
             self.emit(event).await;
         }
         Ok(())
+    }
+
+    /// Notes what calls leave that nobody needs once this transition is durable: each its own directory when it has its
+    /// result, and all of them when the run ends.
+    fn leave_over(&mut self, fact: &Fact, after: &RunState) {
+        let Some(dir) = &self.shared.dir else { return };
+        if let Phase::Done { .. } = after.core.phase {
+            let calls = keys::calls_dir(dir, self.run);
+            self.left_over.extend(calls.exists().then_some(calls));
+        } else if let (Fact::ToolReturned { call, .. }, Phase::ExecuteTools { turn, .. }) =
+            (fact, &self.state.core.phase)
+            && let Some(batch) = &self.state.batch
+            && let Some(model::state::Call { class: RecoveryClass::Probe | RecoveryClass::Adoptable, .. }) =
+                batch.calls.get(usize::from(*call))
+        {
+            self.left_over.push(keys::call_dir(dir, self.run, *turn, *call));
+        }
     }
 
     /// Removes the directories of calls whose results are durable.
@@ -185,6 +205,20 @@ impl Driver {
                 let _ = std::fs::remove_dir_all(dir);
             }
         });
+    }
+
+    /// A failed barrier took back everything since the last one. What happened did happen: it is told again.
+    fn take_back(&mut self, newest: Option<(Effect, Fact)>) -> Result<(), Error> {
+        if let Some((effect, _)) = &newest {
+            self.active.retain(|active| active != effect);
+        }
+        let untold = std::mem::take(&mut self.untold);
+        self.untold = std::mem::take(&mut self.unsynced);
+        self.untold.extend(newest);
+        self.untold.extend(untold);
+        // Their results are not durable after all.
+        self.left_over.clear();
+        self.reload()
     }
 
     /// Gives an event to the awaited sink. Its failure aborts the run.
@@ -202,18 +236,14 @@ impl Driver {
 
 /// The same fact without what does not fit into one record.
 fn smaller(fact: Fact, words: &str) -> Result<Fact, store::Error> {
-    match fact {
-        Fact::ModelAnswered { .. } => Ok(Fact::ModelFailed(model::input::Failure {
-            kind: model::input::FailureKind::Format,
-            message: Label::from(words),
-            retry_after_ms: None,
-            had_text: true,
-            usage: Default::default(),
-            partial: None,
-        })),
-        Fact::ToolReturned { call, recovered, result } if result != ToolResult::error(words) => {
-            Ok(Fact::ToolReturned { call, recovered, result: ToolResult::error(words) })
-        }
-        _ => Err(store::Error::TooLarge { what: "a transition", got: 0, max: 0 }),
+    if let Fact::ModelAnswered { .. } = fact {
+        let failure = super::perform::failure(model::input::FailureKind::Format, words);
+        return Ok(Fact::ModelFailed(model::input::Failure { had_text: true, ..failure }));
     }
+    if let Fact::ToolReturned { call, recovered, result } = fact
+        && result != ToolResult::error(words)
+    {
+        return Ok(Fact::ToolReturned { call, recovered, result: ToolResult::error(words) });
+    }
+    Err(store::Error::TooLarge { what: "a transition", got: 0, max: 0 })
 }

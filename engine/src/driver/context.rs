@@ -63,6 +63,18 @@ impl Context {
         self.slots.iter().map(|slot| Arc::clone(&slot.whole)).collect()
     }
 
+    /// Names of the tools that were called, oldest first, with repetitions.
+    pub(crate) fn called(&self) -> impl Iterator<Item = &str> {
+        self.slots.iter().flat_map(|slot| {
+            match &slot.whole.message {
+                Message::Assistant(answer) => Some(answer.calls().map(|call| call.name.as_str())),
+                Message::User(_) | Message::ToolResult(_) | Message::Custom(_) => None,
+            }
+            .into_iter()
+            .flatten()
+        })
+    }
+
     /// The messages as the model sees them by default.
     pub(crate) fn seen(&self) -> Vec<Arc<Prepared>> {
         self.slots.iter().filter_map(|slot| slot.seen.clone()).collect()

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use model::input::{Hook, HookAnswer, HookCall, Intervention, NextTurn};
 use model::message::{AssistantMessage, ToolResultMessage};
+use model::state::{CallStatus, Ending, Judge};
 use model::{Effect, Fact, JsonText, Label, Message, ToolResult};
 
-use super::{Driver, Performed};
+use super::{Driver, Performed, let_siblings_begin};
 use crate::harness::{BatchBlock, BatchCall, Gate, HookContext, Hooks, Permission, TurnView};
 use crate::provider::Prepared;
 
@@ -36,8 +37,11 @@ impl Driver {
         };
         let asked = self.gather(hook);
         let effect = effect.clone();
+        // The last look at results that are ready together is taken at all of them before the first of their calls ends.
+        let has_siblings = hook.hook == Hook::AfterToolOutcome && self.has_siblings();
         self.performing.push(Box::pin(async move {
             let answer = ask(&*hooks, &asked).await.unwrap_or_else(HookAnswer::Failed);
+            let_siblings_begin(has_siblings).await;
             Performed { effect, fact: Fact::HookReturned { hook, answer } }
         }));
         None
@@ -53,13 +57,16 @@ impl Driver {
             args: plan.args.clone(),
         };
         let is_valid = |(_, plan): &(u16, &super::PlannedCall)| plan.is_valid();
-        let calls = match hook.hook {
-            Hook::BeforeToolBatch => (0u16..).zip(&self.plans).filter(is_valid).map(batch_call).collect(),
-            _ => Vec::new(),
+        let calls = if hook.hook == Hook::BeforeToolBatch {
+            (0u16..).zip(&self.plans).filter(is_valid).map(batch_call).collect()
+        } else {
+            Vec::new()
         };
-        let call = hook
-            .call
-            .and_then(|index| self.plans.get(usize::from(index)).map(|plan| batch_call((index, plan))));
+        let call = hook.call.and_then(|index| {
+            let call = batch_call((index, self.plans.get(usize::from(index))?));
+            let args = if self.was_refused(index) { call.call.arguments.value() } else { call.args };
+            Some(BatchCall { args, ..call })
+        });
         let result = hook.call.and_then(|index| self.fold.result(u32::from(index)).cloned());
         Asked {
             hook,
@@ -73,6 +80,14 @@ impl Driver {
             call,
             result,
         }
+    }
+
+    /// The call was refused or blocked: what was made of its arguments is of no account.
+    fn was_refused(&self, index: u16) -> bool {
+        let batch = self.state.batch.as_ref();
+        let status = batch.and_then(|batch| batch.calls.get(usize::from(index))).map(|call| call.status);
+        let blocked = CallStatus::Judged { hook: Judge::AfterToolOutcome, then: Ending::Blocked };
+        status == Some(blocked)
     }
 
     /// The results of the newest answer's calls, in the order of the calls.
@@ -130,9 +145,10 @@ async fn ask_about_call(
         });
     }
     let Some(result) = &asked.result else { return Ok(HookAnswer::Proceed) };
-    let patch = match context.call.hook {
-        Hook::AfterToolCall => hooks.after_tool_call(context, call, result).await?,
-        _ => hooks.after_tool_outcome(context, &call.call, result).await?,
+    let patch = if context.call.hook == Hook::AfterToolCall {
+        hooks.after_tool_call(context, call, result).await?
+    } else {
+        hooks.after_tool_outcome(context, call, result).await?
     };
     let patched = patch.apply(result);
     Ok(if patched == *result { HookAnswer::Proceed } else { HookAnswer::Result(patched) })
@@ -143,19 +159,16 @@ async fn ask_about_turn(
     context: HookContext<'_>,
     turn: &TurnView<'_>,
 ) -> Result<HookAnswer, String> {
-    match context.call.hook {
-        Hook::PrepareNextTurn => hooks.prepare_next_turn(context, turn).await.map(|next| {
-            if next == NextTurn::default() { HookAnswer::Proceed } else { HookAnswer::Next(next) }
-        }),
-        Hook::ShouldStopAfterTurn => {
-            let is_stop = hooks.should_stop_after_turn(context, turn).await?;
-            Ok(if is_stop { HookAnswer::Stop } else { HookAnswer::Proceed })
-        }
-        _ => {
-            let reason = hooks.before_finalize(context, turn).await?;
-            Ok(reason.map_or(HookAnswer::Proceed, HookAnswer::Revise))
-        }
+    if context.call.hook == Hook::PrepareNextTurn {
+        let next = hooks.prepare_next_turn(context, turn).await?;
+        return Ok(if next == NextTurn::default() { HookAnswer::Proceed } else { HookAnswer::Next(next) });
     }
+    if context.call.hook == Hook::ShouldStopAfterTurn {
+        let is_stop = hooks.should_stop_after_turn(context, turn).await?;
+        return Ok(if is_stop { HookAnswer::Stop } else { HookAnswer::Proceed });
+    }
+    let reason = hooks.before_finalize(context, turn).await?;
+    Ok(reason.map_or(HookAnswer::Proceed, HookAnswer::Revise))
 }
 
 fn gate(gate: Gate) -> HookAnswer {

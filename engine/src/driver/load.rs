@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::stream::FuturesUnordered;
 use model::encode::{Encoded, Part};
 use model::inbox::Item;
@@ -74,10 +75,12 @@ impl Driver {
             request: None,
             refused_request: None,
             plans: Vec::new(),
+            takeovers: Vec::new(),
             updates: None,
             cancel: CancellationToken::new(),
             deadline: None,
-            known: Vec::new(),
+            unsynced: Vec::new(),
+            untold: Vec::new(),
             left_over: Vec::new(),
             is_stopping: false,
             sink_failure: None,
@@ -105,6 +108,14 @@ impl Driver {
         self.inbox.skip_to(first_needed(&self.state.core.cursors));
         self.read_inbox()?;
         self.read_context()
+    }
+
+    /// What was acknowledged before a checkpoint counts there: reads it if there is something.
+    pub(super) fn look_into_inbox(&mut self) -> Result<(), Error> {
+        match self.watched.inbox.notified().now_or_never() {
+            Some(()) => self.read_inbox(),
+            None => Ok(()),
+        }
     }
 
     /// Reads what was accepted since the last look.

@@ -5,6 +5,7 @@
 
 mod commit;
 mod context;
+mod durable;
 mod hooks;
 mod inbox;
 mod load;
@@ -15,6 +16,7 @@ mod tool_call;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -22,7 +24,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use model::encode::Encoded;
 use model::inbox::Control;
-use model::input::Failure;
+use model::input::{Failure, RecoveryClass};
 use model::phase::StreamStage;
 use model::{Effect, Fact, Label, Millis, Phase, RunId, RunState};
 use tokio::time::Sleep;
@@ -33,7 +35,7 @@ pub(crate) use load::{decode_moved, inbox_message, load_state, read_first, sessi
 use self::context::Context;
 use self::inbox::Inbox;
 use self::model_call::{ModelCall, ModelNews};
-use self::tool_call::{PlannedCall, ToolUpdate, ToolUpdates};
+use self::tool_call::{PlannedCall, Takeover, ToolUpdate, ToolUpdates};
 use crate::error::Error;
 use crate::fold::Fold;
 use crate::job::JobFacts;
@@ -55,6 +57,21 @@ pub(crate) struct Attached {
     pub(crate) sink: Option<Arc<dyn EventSink>>,
     /// Cancelled by the program to abort the run.
     pub(crate) abort: Option<Abort>,
+}
+
+impl Attached {
+    /// A program drives the run itself.
+    pub(crate) fn is_some(&self) -> bool {
+        self.sink.is_some() || self.abort.is_some()
+    }
+}
+
+/// What a driver leaves behind.
+pub(crate) struct Left {
+    /// Where the run rests.
+    pub(crate) rest: Rest,
+    /// The items of its inbox that the driver has seen.
+    pub(crate) inbox_len: u64,
 }
 
 /// An abort by the embedding program.
@@ -93,13 +110,17 @@ pub(crate) struct Driver {
     /// Why the request whose intent was committed cannot be made.
     refused_request: Option<Failure>,
     plans: Vec<PlannedCall>,
+    /// Calls that a former owner started, by turn and index.
+    takeovers: Vec<((u32, u16), Takeover)>,
     /// Partial results of tools; made when a call is followed.
     updates: Option<ToolUpdates>,
     /// Cancelled when the run is to end: whatever is under way ends soon.
     cancel: CancellationToken,
     deadline: Option<(Millis, Pin<Box<Sleep>>)>,
-    /// What happened since the last barrier, to be told again if that barrier fails.
-    known: Vec<(Effect, Fact)>,
+    /// What happened since the last barrier, to be told again if the next one fails.
+    unsynced: Vec<(Effect, Fact)>,
+    /// What a failed barrier took back, to be told again in this order.
+    untold: Vec<(Effect, Fact)>,
     /// Directories of calls whose result waits for its barrier.
     left_over: Vec<std::path::PathBuf>,
     is_stopping: bool,
@@ -109,15 +130,24 @@ pub(crate) struct Driver {
 /// Longest wait for a model call or a tool to end by itself after an abort; then it is dropped.
 const ABORT_GRACE: Duration = Duration::from_millis(100);
 
+/// The reason of an abort that has none.
+const UNNAMED_ABORT: &str = "Agent run aborted";
+
 impl Driver {
     /// Moves the run until it rests.
-    pub(crate) async fn drive(&mut self) -> Result<Rest, Error> {
+    pub(crate) async fn drive(&mut self) -> Result<Left, Error> {
         loop {
             if !self.is_stopping && self.shared.stop.is_cancelled() {
                 self.stop();
             }
+            if self.state.core.owner != self.shared.owner() {
+                // A failed barrier took back that the run is ours, and what was settled with it.
+                Box::pin(self.settle()).await?;
+            }
             if let Some(rest) = self.rest() {
-                return self.sink_failure.take().map_or(Ok(rest), |failure| Err(Error::Sink(failure)));
+                let inbox_len = self.inbox.len();
+                let left = Left { rest, inbox_len };
+                return self.sink_failure.take().map_or(Ok(left), |failure| Err(Error::Sink(failure)));
             }
             if self.shared.drain.is_cancelled() && !self.is_stopping && self.is_between_turns() {
                 self.stop();
@@ -126,7 +156,7 @@ impl Driver {
                 self.step(None, fact).await?;
             } else if self.is_stopping && self.active.is_empty() {
                 self.step(None, Fact::Stopped).await?;
-                return Ok(Rest::Stopped);
+                return Ok(Left { rest: Rest::Stopped, inbox_len: self.inbox.len() });
             } else if let Some(Performed { effect, fact }) = Box::pin(self.perform()).await? {
                 self.step(Some(effect), fact).await?;
             } else {
@@ -137,19 +167,25 @@ impl Driver {
 
     /// Where the run rests, if it does.
     fn rest(&self) -> Option<Rest> {
-        match &self.state.core.phase {
-            Phase::Done { outcome, reason } => {
-                Some(Rest::Done { outcome: *outcome, reason: reason.as_ref().map(Label::to_string) })
-            }
-            Phase::Parked { reason, .. } if !self.has_control() => Some(Rest::Parked(reason.clone())),
-            // A run that only waits for a timer needs no driver; one that a program drives itself keeps it.
-            Phase::Stream { stage: StreamStage::Backoff { until }, .. } => {
-                let is_attached = self.attached.sink.is_some() || self.attached.abort.is_some();
-                let must_wait = *until > self.shared.clock.now() && !self.has_control() && !self.is_stopping;
-                (must_wait && !is_attached).then_some(Rest::Waiting { until: *until })
-            }
-            _ => None,
+        let phase = &self.state.core.phase;
+        if let Phase::Done { outcome, reason } = phase {
+            return Some(Rest::Done { outcome: *outcome, reason: reason.as_ref().map(Label::to_string) });
         }
+        if self.has_control() {
+            return None;
+        }
+        if let Phase::Parked { reason, .. } = phase {
+            return Some(Rest::Parked(reason.clone()));
+        }
+        // A run that only waits for a timer needs no driver; one that a program drives itself keeps it.
+        if let Phase::Stream { stage: StreamStage::Backoff { until }, .. } = phase
+            && *until > self.shared.clock.now()
+            && !self.is_stopping
+            && !self.attached.is_some()
+        {
+            return Some(Rest::Waiting { until: *until });
+        }
+        None
     }
 
     /// No model call and no tool of a turn is under way, nor paid for without its result being committed.
@@ -187,7 +223,8 @@ impl Driver {
 
     fn abort_of_program(&self) -> Option<Fact> {
         let core = &self.state.core;
-        if core.abort.is_some() {
+        // A run that is called shows its prompts before it is aborted.
+        if core.abort.is_some() || matches!(core.phase, Phase::Queued) {
             return None;
         }
         let reason = match (&self.sink_failure, &self.attached.abort) {
@@ -196,6 +233,7 @@ impl Driver {
             (None, _) => return None,
         };
         let (reason, is_handoff) = reason;
+        let reason = if reason.is_empty() { UNNAMED_ABORT } else { reason };
         Some(Fact::CancelRequested { position: None, reason: Label::from(reason), is_handoff })
     }
 
@@ -212,8 +250,12 @@ impl Driver {
         {
             self.apply(None, cancel).await?;
         }
-        if effect.as_ref().is_some_and(|effect| !self.effects.contains(effect)) {
-            return Ok(());
+        if let Some(effect) = &effect {
+            if !self.effects.contains(effect) {
+                return Ok(());
+            }
+            // It is performed again if it follows from the next state too: polls of two checkpoints look alike.
+            self.active.retain(|active| active != effect);
         }
         self.apply(effect, fact).await?;
         if self.state.core.abort.is_some() {
@@ -248,11 +290,19 @@ impl Driver {
         Ok(())
     }
 
-    /// The engine stops: a model call is given up, a tool in the process is waited for, nothing new is started.
+    /// More than one call is in flight.
+    fn has_siblings(&self) -> bool {
+        self.state.batch.as_ref().is_some_and(|batch| batch.calls.len() > 1)
+    }
+
+    /// The engine stops: a model call is given up, a tool in the process is waited for, nothing new is started. What
+    /// outlives the engine runs on.
     fn stop(&mut self) {
         self.is_stopping = true;
         self.model = None;
-        self.active.retain(|effect| matches!(effect, Effect::RunTool { .. }));
+        self.active.retain(
+            |effect| matches!(effect, Effect::RunTool { class, .. } if *class != RecoveryClass::Adoptable),
+        );
     }
 
     /// The whole name of the model in force; the state keeps the beginning of a long one.
@@ -272,6 +322,20 @@ impl Driver {
             self.deadline = Some((at, Box::pin(tokio::time::sleep(left))));
         }
     }
+}
+
+/// Everything that became ready together begins before the first of it is taken in: calls are launched together, and
+/// one that answers at once does not put the others off.
+async fn let_siblings_begin(has_siblings: bool) {
+    let mut must_wait = has_siblings;
+    std::future::poll_fn(|context| {
+        if std::mem::take(&mut must_wait) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    })
+    .await;
 }
 
 fn control_fact(position: u64, control: Control) -> Fact {

@@ -17,6 +17,7 @@ use super::{ABORT_GRACE, Driver};
 use crate::error::Error;
 use crate::event::{AgentEvent, Stamped, opening};
 use crate::provider::{StreamEvent, Update, UpdateKind};
+use crate::runs::Live;
 
 /// A call under way.
 pub(super) struct ModelCall {
@@ -158,12 +159,9 @@ impl Driver {
     }
 
     pub(super) async fn publish_live(&mut self, event: AgentEvent) {
-        let attempt = match self.state.core.phase {
-            Phase::Stream { attempt, .. } => attempt,
-            _ => 0,
-        };
+        let attempt = if let Phase::Stream { attempt, .. } = self.state.core.phase { attempt } else { 0 };
         let stamped = Stamped { run: self.run, place: None, attempt, at: self.shared.clock.now(), event };
-        self.watched.update(stamped.clone());
+        self.watched.update(Live { after: self.state.core.seq, update: stamped.clone() });
         self.emit(stamped).await;
     }
 
@@ -191,10 +189,13 @@ fn grow(partial: &mut AssistantMessage, update: &Update) {
     let Some(slot) = partial.content.get_mut(index) else { return };
     match update.kind {
         UpdateKind::TextStart => *slot = blank(),
-        UpdateKind::TextDelta => match slot {
-            Block::Text(text) => text.push_str(&update.delta),
-            _ => *slot = Block::Text(update.delta.clone()),
-        },
+        UpdateKind::TextDelta => {
+            if let Block::Text(text) = slot {
+                text.push_str(&update.delta);
+            } else {
+                *slot = Block::Text(update.delta.clone());
+            }
+        }
         UpdateKind::ThinkingStart => *slot = Block::Thinking { text: String::new(), signature: None },
         UpdateKind::ThinkingDelta => {
             if let Block::Thinking { text, .. } = slot {

@@ -13,8 +13,10 @@ use super::context::prepare;
 use super::load::{load_state, session_context};
 use super::{Driver, Performed};
 use crate::error::Error;
+use crate::harness::default_conversion;
 use crate::keys;
 use crate::provider::{Prepared, Request};
+use crate::tool::ToolSpec;
 
 impl Driver {
     /// Starts every effect that is not under way. Answers the first that is already done.
@@ -36,13 +38,12 @@ impl Driver {
         Ok(None)
     }
 
-    /// What is known of an effect since before a failed barrier took its commit back.
+    /// What has happened already, and was taken back by a failed barrier.
     fn tell_again(&mut self) -> Option<Performed> {
-        let index = self
-            .known
-            .iter()
-            .position(|(effect, _)| self.effects.contains(effect) && !self.active.contains(effect))?;
-        let (effect, fact) = self.known.remove(index);
+        let stands =
+            |(effect, _): &(Effect, Fact)| self.effects.contains(effect) && !self.active.contains(effect);
+        let index = self.untold.iter().position(stands)?;
+        let (effect, fact) = self.untold.remove(index);
         Some(Performed { effect, fact })
     }
 
@@ -98,7 +99,9 @@ impl Driver {
     async fn drain(&mut self, source: Source) -> Fact {
         let cursors = self.state.core.cursors;
         let drains_all = self.state.core.wants.drains_all;
-        let most = if drains_all { usize::MAX } else { 1 };
+        let mut left = if drains_all || source == Source::Prompt { usize::MAX } else { 1 };
+        // Only sources take messages back.
+        let most = if self.shared.harness.sources.is_some() { usize::MAX } else { left };
         let waiting: Vec<(u64, Message)> = match source {
             Source::Prompt => (0..).zip(self.fold.submission().prompts.iter().cloned()).collect(),
             Source::Steering => owned(self.inbox.steering(&cursors).take(most)),
@@ -106,10 +109,15 @@ impl Driver {
         };
         let mut items = Vec::with_capacity(waiting.len());
         for (position, message) in waiting {
+            if left == 0 {
+                break;
+            }
             let is_withdrawn = match &self.shared.harness.sources {
                 Some(sources) => sources.is_withdrawn(self.run, &message).await,
                 None => false,
             };
+            // What was taken back does not take another message's place.
+            left -= usize::from(!is_withdrawn);
             items.push(DrainedItem { position, is_user: message.role() == Role::User, is_withdrawn });
         }
         Fact::Drained { items }
@@ -183,8 +191,26 @@ impl Driver {
             thinking: self.state.core.thinking.as_str().to_owned(),
             system: self.facts.system.as_deref().map(Arc::from),
             messages,
-            tools: self.shared.tool_list(&self.facts.tools),
+            tools: self.tools(),
         }
+    }
+
+    /// The run's tools, then those that the harness has found for calls of the context.
+    fn tools(&self) -> Arc<[ToolSpec]> {
+        let own = self.shared.tool_list(&self.facts.tools);
+        let Some(context) = &self.shared.harness.context else { return own };
+        let mut found: Vec<ToolSpec> = Vec::new();
+        for name in self.context.called() {
+            let is_new = |specs: &[ToolSpec]| specs.iter().all(|spec| spec.name != name);
+            if is_new(&own)
+                && is_new(&found)
+                && let Ok(Some(tool)) = context.resolve_tool(name)
+                && tool.spec().name == name
+            {
+                found.push(tool.spec().clone());
+            }
+        }
+        if found.is_empty() { own } else { own.iter().cloned().chain(found).collect() }
     }
 
     fn plan_compaction(&self) -> Fact {
@@ -217,7 +243,12 @@ fn owned<'a>(items: impl Iterator<Item = (u64, &'a Message)>) -> Vec<(u64, Messa
 }
 
 fn converted(context: &dyn crate::harness::Context, message: &Arc<Prepared>) -> Option<Arc<Prepared>> {
-    let seen = context.convert_to_llm(&message.message)?;
+    // What the engine itself tells the model is a user message before the program's conversion sees it.
+    let own = match &message.message {
+        Message::Custom(_) => default_conversion(&message.message),
+        Message::User(_) | Message::Assistant(_) | Message::ToolResult(_) => None,
+    };
+    let seen = context.convert_to_llm(own.as_ref().unwrap_or(&message.message))?;
     if seen == message.message { Some(Arc::clone(message)) } else { Some(Arc::new(prepare(seen))) }
 }
 

@@ -8,6 +8,7 @@ use model::state::CallStatus;
 use model::{Effect, Fact, Label, ParkReason, Phase};
 
 use super::Driver;
+use super::tool_call::Takeover;
 use crate::config;
 use crate::error::Error;
 use crate::report::Found;
@@ -19,12 +20,19 @@ impl Driver {
         let owner = self.shared.owner();
         let is_own = self.state.core.owner == owner;
         if !is_own {
+            self.untold.clear();
             let fact = Fact::Resumed { epoch: owner.epoch, boot_id: owner.boot_id };
             self.apply(None, fact).await?;
+        }
+        self.settle_effects().await?;
+        let effects = self.effects.clone();
+        self.make_workspace().await;
+        self.look_for_missing(is_own).await?;
+        // What was parked with calls that may have run stands in the state again.
+        if self.effects != effects {
             self.settle_effects().await?;
         }
-        self.make_workspace().await;
-        self.look_for_missing(is_own).await
+        Ok(())
     }
 
     /// A run that has done nothing yet gets its own workspace. One that cannot be made is found missing.
@@ -39,6 +47,7 @@ impl Driver {
         }
     }
 
+    /// A driver that has just loaded has performed nothing: whatever stands as under way is another's, or lost.
     async fn settle_effects(&mut self) -> Result<(), Error> {
         for effect in self.effects.clone() {
             match effect {
@@ -46,7 +55,9 @@ impl Driver {
                     self.shared.report.note(self.run, None, Found::Repeated, "a model call was in flight");
                     self.apply(Some(effect), Fact::ModelInterrupted { usage: None }).await?;
                 }
-                Effect::RunTool { turn, call, class } => self.settle_call(turn, call, class).await?,
+                Effect::RunTool { turn, call, class } => {
+                    self.settle_call(effect, turn, call, class).await?;
+                }
                 Effect::AwaitLane
                 | Effect::Poll { .. }
                 | Effect::Drain { .. }
@@ -64,7 +75,13 @@ impl Driver {
     }
 
     /// One call that may have run. What may run again stays as it is: the ordinary loop performs it.
-    async fn settle_call(&mut self, turn: u32, call: u16, class: RecoveryClass) -> Result<(), Error> {
+    async fn settle_call(
+        &mut self,
+        effect: Effect,
+        turn: u32,
+        call: u16,
+        class: RecoveryClass,
+    ) -> Result<(), Error> {
         let place = Some((turn, call));
         match class {
             RecoveryClass::ReadOnly | RecoveryClass::Keyed => {
@@ -72,32 +89,60 @@ impl Driver {
                 Ok(())
             }
             RecoveryClass::Probe => match self.probe(turn, call).await {
-                Probe::DidNotRun => {
+                Probe::DidNotRun | Probe::Running => {
                     self.shared.report.note(self.run, place, Found::Started, "the call had no effect yet");
                     Ok(())
                 }
                 Probe::Ran(result) => {
                     self.shared.report.note(self.run, place, Found::Collected, "the call had its effect");
                     let recovered = Some(Recovered::Probed);
-                    self.apply(None, Fact::ToolReturned { call, result, recovered }).await
+                    self.apply(Some(effect), Fact::ToolReturned { call, result, recovered }).await
                 }
-                Probe::Unknown => self.settle_unknown(turn, call).await,
+                Probe::Unknown => self.settle_unknown(effect, turn, call).await,
             },
-            // No tool of this engine leaves a process behind: such a call is as unknown as any.
-            RecoveryClass::Adoptable | RecoveryClass::AtMostOnce => self.settle_unknown(turn, call).await,
+            RecoveryClass::Adoptable => self.settle_adoptable(effect, turn, call).await,
+            RecoveryClass::AtMostOnce => self.settle_unknown(effect, turn, call).await,
         }
     }
 
-    async fn settle_unknown(&mut self, turn: u32, call: u16) -> Result<(), Error> {
+    /// One call whose process may have outlived its engine.
+    async fn settle_adoptable(&mut self, effect: Effect, turn: u32, call: u16) -> Result<(), Error> {
+        let (found, takeover, words) = match self.probe(turn, call).await {
+            Probe::DidNotRun => (Found::Started, Takeover::DidNotRun, "the command had not run"),
+            Probe::Running => (Found::Adopted, Takeover::Adopted, "the command is running"),
+            Probe::Ran(result) => {
+                self.shared.report.note(
+                    self.run,
+                    Some((turn, call)),
+                    Found::Collected,
+                    "the command has ended",
+                );
+                let recovered = Takeover::Collected.recovered();
+                let result = Takeover::told(Some(Takeover::Collected), result);
+                return self.apply(Some(effect), Fact::ToolReturned { call, result, recovered }).await;
+            }
+            Probe::Unknown => return self.settle_unknown(effect, turn, call).await,
+        };
+        self.shared.report.note(self.run, Some((turn, call)), found, words);
+        self.takeovers.push(((turn, call), takeover));
+        Ok(())
+    }
+
+    async fn settle_unknown(&mut self, effect: Effect, turn: u32, call: u16) -> Result<(), Error> {
         self.shared.report.note(self.run, Some((turn, call)), Found::Unknown, "the call may have run");
+        let policy = self.unknown_policy(call);
+        self.apply(Some(effect), Fact::ToolUnknown { call, policy }).await
+    }
+
+    /// What follows when the outcome of a call is unknown.
+    pub(super) fn unknown_policy(&mut self, call: u16) -> OnUnknown {
         let name = self.plan(call).map(|plan| plan.call.name.clone()).unwrap_or_default();
         let policy = self.facts.tool_limits.get(&name).map(|limits| limits.on_unknown).unwrap_or_default();
-        let policy = match policy {
+        match policy {
             config::OnUnknown::Ask => OnUnknown::Ask,
             config::OnUnknown::Tell => OnUnknown::Tell,
             config::OnUnknown::Fail => OnUnknown::Fail,
-        };
-        self.apply(None, Fact::ToolUnknown { call, policy }).await
+        }
     }
 
     async fn probe(&mut self, turn: u32, call: u16) -> Probe {
@@ -109,13 +154,12 @@ impl Driver {
 
     /// What the run needs and does not find parks it; what was missing and is there again lets it go on.
     async fn look_for_missing(&mut self, is_own: bool) -> Result<(), Error> {
-        let is_parked_for = |phase: &Phase| match phase {
-            Phase::Parked { reason: ParkReason::Missing(_), .. } => Some(true),
-            Phase::Parked { .. } | Phase::Done { .. } => None,
-            _ => Some(false),
-        };
-        let Some(is_missing_already) = is_parked_for(&self.state.core.phase) else { return Ok(()) };
-        let is_fresh = matches!(self.state.core.phase, Phase::Queued);
+        let phase = &self.state.core.phase;
+        let is_missing_already = matches!(phase, Phase::Parked { reason: ParkReason::Missing(_), .. });
+        if !is_missing_already && matches!(phase, Phase::Parked { .. } | Phase::Done { .. }) {
+            return Ok(());
+        }
+        let is_fresh = matches!(phase, Phase::Queued);
         if is_own && !is_missing_already && !is_fresh {
             return Ok(());
         }

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::guard::loops::{ToolKind, call_facts};
-use model::input::{CallPlan, CallVerdict, RecoveryClass};
+use model::input::{CallPlan, CallVerdict, Recovered, RecoveryClass};
 use model::message::ToolCall;
-use model::{Effect, Fact, Label, ToolResult};
+use model::{Block, Effect, Fact, Label, ToolResult};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::{ABORT_GRACE, Driver, Performed};
+use super::{ABORT_GRACE, Driver, Performed, let_siblings_begin};
+use crate::crash_point;
 use crate::event::AgentEvent;
 use crate::keys;
 use crate::tool::validate::Validator;
@@ -33,7 +34,26 @@ impl PlannedCall {
     pub(super) fn is_valid(&self) -> bool {
         self.verdict == CallVerdict::Valid
     }
+
+    /// What may be done about it after a crash.
+    fn class(&self) -> RecoveryClass {
+        self.tool.as_ref().map_or(RecoveryClass::AtMostOnce, |tool| tool.spec().class)
+    }
 }
+
+/// How a call that outlives engines stood when this one took it over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takeover {
+    /// It was running, and is waited for.
+    Adopted,
+    /// It had ended.
+    Collected,
+    /// It had not run.
+    DidNotRun,
+}
+
+/// A tool with its compiled schema.
+type FoundTool = (Arc<dyn Tool>, Validator);
 
 /// A partial result of a call.
 pub(super) struct ToolUpdate {
@@ -78,7 +98,7 @@ impl Driver {
     }
 
     /// A tool that the harness finds when a model first calls it.
-    fn find_elsewhere(&self, name: &str) -> Result<Option<(Arc<dyn Tool>, Validator)>, String> {
+    fn find_elsewhere(&self, name: &str) -> Result<Option<FoundTool>, String> {
         let Some(context) = &self.shared.harness.context else { return Ok(None) };
         let Some(tool) = context.resolve_tool(name)? else { return Ok(None) };
         let found = &tool.spec().name;
@@ -91,6 +111,7 @@ impl Driver {
 
     /// The admission of the batch.
     pub(super) fn resolve_batch(&mut self) -> Fact {
+        crash_point::reach("before the intent");
         self.plan_calls();
         let is_sequential = self.facts.tool_execution == crate::config::ToolExecution::Sequential
             || self.plans.iter().any(|plan| {
@@ -114,9 +135,16 @@ impl Driver {
 
     /// Runs a call that stands as started.
     pub(super) fn run_tool(&mut self, turn: u32, index: u16, effect: &Effect) -> Option<Fact> {
-        let returned = move |result| Fact::ToolReturned { call: index, result, recovered: None };
+        crash_point::reach("after the intent");
+        let takeover = self.takeovers.iter().find(|(place, _)| *place == (turn, index)).map(|(_, how)| *how);
+        let recovered = takeover.and_then(Takeover::recovered);
+        let returned = move |result| Fact::ToolReturned { call: index, result, recovered };
         if self.state.core.abort.is_some() {
-            return Some(returned(ToolResult::error("Operation aborted")));
+            // Only what runs already is left to be ended, which its tool does.
+            self.cancel.cancel();
+            if takeover != Some(Takeover::Adopted) {
+                return Some(returned(ToolResult::error("Operation aborted")));
+            }
         }
         let Some(plan) = self.plan(index).cloned() else {
             return Some(returned(ToolResult::error("The call is not in the transcript")));
@@ -127,17 +155,27 @@ impl Driver {
         let (context, partials) = self.call_context(turn, index, &plan);
         let forward = partials.map(|partials| (partials, self.tool_updates()));
         let (cancel, effect) = (self.cancel.clone(), effect.clone());
-        let timeout_s = self.facts.tool_limits.get(&plan.call.name).map_or(0, |limits| limits.timeout_s);
+        let policy = self.unknown_policy(index);
+        let has_siblings = self.has_siblings();
         self.performing.push(Box::pin(async move {
             let is_network = tool.spec().is_network;
-            let running = run_within(&*tool, context, timeout_s, cancel);
+            let running = run_within(&*tool, context, cancel);
             let result = match forward {
                 None => running.await,
                 Some((partials, updates)) => forwarding(running, partials, updates, index).await,
             };
-            let mut result = result.unwrap_or_else(ToolResult::error);
-            result.is_network |= is_network;
-            Performed { effect, fact: returned(result) }
+            let fact = match result {
+                None => Fact::ToolUnknown { call: index, policy },
+                Some(result) => {
+                    let told = |result| Takeover::told(takeover, result);
+                    let mut result = result.map_or_else(ToolResult::error, told);
+                    result.is_network |= is_network;
+                    returned(result)
+                }
+            };
+            let_siblings_begin(has_siblings).await;
+            crash_point::reach("before the result's commit");
+            Performed { effect, fact }
         }));
         None
     }
@@ -149,8 +187,15 @@ impl Driver {
         index: u16,
         plan: &PlannedCall,
     ) -> (CallContext, Option<mpsc::Receiver<ToolResult>>) {
-        let (sender, receiver) = mpsc::channel(CALL_UPDATES_MAX);
-        let is_followed = self.attached.sink.is_some() || self.watched.has_listeners();
+        // What outlives the engine also outlives those who follow: others may come.
+        let is_adoptable = plan.class() == RecoveryClass::Adoptable;
+        let is_followed = is_adoptable || self.attached.sink.is_some() || self.watched.has_listeners();
+        let (updates, partials) = if is_followed {
+            let (sender, receiver) = mpsc::channel(CALL_UPDATES_MAX);
+            (sender, Some(receiver))
+        } else {
+            (self.shared.unheard.clone(), None)
+        };
         let limits = self.facts.tool_limits.get(&plan.call.name);
         let output_bytes_max = limits.map_or(1 << 20, |limits| limits.output_bytes_max);
         let context = CallContext {
@@ -161,10 +206,19 @@ impl Driver {
             workspace: self.facts.workspace.clone().unwrap_or_default(),
             scratch: self.shared.dir.as_ref().map(|dir| keys::call_dir(dir, self.run, turn, index)),
             output_bytes_max: usize::try_from(output_bytes_max).unwrap_or(usize::MAX),
+            timeout_s: limits.map_or(0, |limits| limits.timeout_s),
+            epoch: self.shared.epoch.0,
+            is_of_other_boot: self.is_of_other_boot(index),
             cancel: self.cancel.clone(),
-            updates: sender,
+            updates,
         };
-        (context, is_followed.then_some(receiver))
+        (context, partials)
+    }
+
+    fn is_of_other_boot(&self, index: u16) -> bool {
+        let batch = self.state.batch.as_ref();
+        let call = batch.and_then(|batch| batch.calls.get(usize::from(index)));
+        call.is_some_and(|call| call.marks.is_of_other_boot())
     }
 
     /// Passes a partial result on.
@@ -188,9 +242,13 @@ impl Driver {
 async fn run_within(
     tool: &dyn Tool,
     context: CallContext,
-    timeout_s: u64,
     cancel: tokio_util::sync::CancellationToken,
-) -> Result<ToolResult, String> {
+) -> Option<Result<ToolResult, String>> {
+    if tool.spec().class == RecoveryClass::Adoptable {
+        // Its supervisor keeps the time, and goes on if nobody waits: to give up waiting would end nothing.
+        return tool.run_to_end(context).await;
+    }
+    let timeout_s = context.timeout_s;
     let timeout = async {
         match timeout_s {
             0 => std::future::pending().await,
@@ -201,22 +259,45 @@ async fn run_within(
         cancel.cancelled().await;
         tokio::time::sleep(CANCEL_GRACE.max(ABORT_GRACE)).await;
     };
-    tokio::select! {
+    Some(tokio::select! {
         biased;
         result = tool.run(context) => result,
         () = given_up => Err("Operation aborted".to_owned()),
         () = timeout => Err(format!(
             "The call took longer than {timeout_s} s and was given up. What it had done until then stands."
         )),
+    })
+}
+
+impl Takeover {
+    /// As the journal notes it.
+    pub(super) fn recovered(self) -> Option<Recovered> {
+        match self {
+            Self::Adopted => Some(Recovered::Adopted),
+            Self::Collected => Some(Recovered::Collected),
+            Self::DidNotRun => None,
+        }
+    }
+
+    /// The result, with a word to the model about what became of the call.
+    pub(super) fn told(this: Option<Self>, mut result: ToolResult) -> ToolResult {
+        let words = match this {
+            Some(Self::Adopted) => "it went on running meanwhile, and this is its result",
+            Some(Self::Collected) => "it ran to its end meanwhile, and this is its result",
+            Some(Self::DidNotRun) => "it had not run before, and ran once afterwards",
+            None => return result,
+        };
+        result.content.push(Block::Text(format!("[The engine was restarted during this call: {words}.]")));
+        result
     }
 }
 
-async fn forwarding(
-    running: impl Future<Output = Result<ToolResult, String>>,
+async fn forwarding<T>(
+    running: impl Future<Output = T>,
     mut partials: mpsc::Receiver<ToolResult>,
     updates: mpsc::Sender<ToolUpdate>,
     call: u16,
-) -> Result<ToolResult, String> {
+) -> T {
     tokio::pin!(running);
     loop {
         tokio::select! {
@@ -250,15 +331,12 @@ fn checked(call: ToolCall, tool: Arc<dyn Tool>, validator: &Validator) -> Planne
 }
 
 fn call_plan(plan: &PlannedCall) -> CallPlan {
-    let (kind, class) = plan
-        .tool
-        .as_ref()
-        .map_or((ToolKind::Plain, RecoveryClass::AtMostOnce), |tool| (tool.spec().kind, tool.spec().class));
+    let kind = plan.tool.as_ref().map_or(ToolKind::Plain, |tool| tool.spec().kind);
     CallPlan {
         id: Label::from(plan.call.id.as_str()),
         tool: Label::from(plan.call.name.as_str()),
         facts: call_facts(&detector_name(&plan.call.name), &plan.args, kind),
-        class,
+        class: plan.class(),
         verdict: plan.verdict.clone(),
     }
 }

@@ -119,3 +119,116 @@ pub(super) fn named_calls(run: RunId, turn: u32, calls: &[u16], recent: &Recent)
     }
     names.join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use model::input::Submission;
+    use model::phase::EntryRef;
+    use model::state::Owner;
+    use model::{JsonText, Label, Millis, RunState};
+    use store::{Hash, Head};
+
+    use super::*;
+    use crate::job::Meta;
+
+    fn snapshot(phase: Phase) -> Snapshot {
+        let run = RunId([0xab; 16]);
+        let submission = Submission {
+            run,
+            owner: Owner::default(),
+            session: "s".to_owned(),
+            prompts: Vec::new(),
+            base: Vec::new(),
+            model: Label::from("m"),
+            thinking: Label::from("off"),
+            wants: Default::default(),
+            limits: Default::default(),
+            job: JsonText::empty(),
+        };
+        let mut state = RunState::new(&submission, Millis(0));
+        state.core.phase = phase;
+        let head = Head { seq: 0, hash: Hash::default() };
+        Snapshot { run, state, meta: Meta::default(), head, inbox_len: 0 }
+    }
+
+    fn phases() -> Vec<Phase> {
+        let inject = |inject| Phase::InjectPending { turn: 1, inject };
+        let stream = |stage| Phase::Stream { turn: 1, attempt: 2, stage };
+        let dispatch = |stage| Phase::Dispatch { turn: 1, stage };
+        let execute = |stage| Phase::ExecuteTools { turn: 1, stage };
+        let finalize = |stage| Phase::Finalize { turn: 1, stage, wants_more: true, is_steered: false };
+        let compact = |stage| Phase::Compact { turn: 1, attempt: 2, stage };
+        let first_kept = EntryRef { run: RunId([0xab; 16]), seq: 3, n: 0 };
+        vec![
+            inject(Inject::BeforeRun),
+            inject(Inject::Prompts),
+            inject(Inject::FirstPoll),
+            inject(Inject::Steering { wants_more: true }),
+            inject(Inject::FollowUp),
+            stream(StreamStage::Ready),
+            stream(StreamStage::InFlight),
+            stream(StreamStage::Open),
+            stream(StreamStage::Backoff { until: Millis(0) }),
+            dispatch(DispatchStage::Resolve),
+            dispatch(DispatchStage::Hook),
+            execute(BatchStage::PollBefore { call: 3 }),
+            execute(BatchStage::Prepare { call: 3 }),
+            execute(BatchStage::PollReady { call: 3 }),
+            execute(BatchStage::PollLaunch),
+            finalize(FinalizeStage::PrepareNext),
+            finalize(FinalizeStage::ShouldStop),
+            finalize(FinalizeStage::PollSteering),
+            finalize(FinalizeStage::PollFollowUp),
+            finalize(FinalizeStage::PollLast),
+            finalize(FinalizeStage::BeforeFinalize),
+            compact(CompactStage::Ready),
+            compact(CompactStage::InFlight { first_kept }),
+        ]
+    }
+
+    #[test]
+    fn every_stage_has_its_words() {
+        let run = RunId([0xab; 16]).to_string();
+        let words: Vec<String> = phases()
+            .into_iter()
+            .map(|phase| {
+                let text = Doing { snapshot: &snapshot(phase), recent: &Recent::default() }.text();
+                text.replace(&run, "RUN")
+            })
+            .collect();
+        let expected = [
+            "asking the hook before_agent_run whether it may start (turn 1)",
+            "taking in its prompts (turn 1)",
+            "asking for steering (turn 1)",
+            "taking in steering messages (turn 1)",
+            "taking in a follow-up (turn 1)",
+            "preparing a request to model m (turn 1, attempt 2)",
+            "waiting for the first byte from model m (turn 1, attempt 2)",
+            "receiving an answer from model m (turn 1, attempt 2)",
+            "waiting until 1970-01-01T00:00:00.000Z before it asks model m again after a failure \
+             (turn 1, attempt 2)",
+            "checking the calls of turn 1",
+            "asking the hook before_tool_batch about turn 1",
+            "asking for steering before RUN/1.3",
+            "asking a hook about RUN/1.3",
+            "asking for steering, with RUN/1.3 ready",
+            "asking for steering before the calls of turn 1",
+            "asking the hook prepare_next_turn after turn 1",
+            "asking the hook should_stop_after_turn after turn 1",
+            "asking for steering after turn 1",
+            "asking for a follow-up after turn 1",
+            "asking for steering after turn 1",
+            "asking the hook before_finalize after turn 1",
+            "choosing what a summary is to replace (turn 1)",
+            "making a summary of its context (turn 1)",
+        ];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn of_many_calls_the_first_are_named() {
+        let named = named_calls(RunId([0xab; 16]), 0, &[0, 2, 3, 5, 8], &Recent::default());
+        let run = RunId([0xab; 16]);
+        assert_eq!(named, format!("{run}/0.0, {run}/0.2, {run}/0.3, 2 more"));
+    }
+}

@@ -1,6 +1,7 @@
 //! What happened, in a few words.
 //!
-//! Owns the details that `journal` prints beside the name of an input or of an inbox item. Never longer than a line.
+//! Owns the details that `journal` prints beside the name of an input or of an inbox item. They must never be
+//! longer than a line.
 
 use model::Fact;
 use model::inbox::Control;

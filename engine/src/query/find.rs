@@ -13,11 +13,11 @@ const CANDIDATES_MAX: usize = 5;
 
 /// The one run whose id begins with `prefix`.
 pub fn find_run(store: &dyn Store, prefix: &str) -> Result<RunId, Error> {
-    let no_such_run = || Error::NoSuchRun(format!("`{prefix}`"));
-    let digits = prefix.to_ascii_lowercase();
-    if digits.is_empty() {
-        return Err(no_such_run());
+    if prefix.is_empty() {
+        return Err(Error::Name("no run is named; give the beginning of its id".to_owned()));
     }
+    let no_such_run = || Error::NoSuchRun(prefix.to_owned());
+    let digits = prefix.to_ascii_lowercase();
     let first: RunId = format!("{digits:0<32}").parse().map_err(|_| no_such_run())?;
     match candidates(store, &digits, first)?.as_slice() {
         [] => Err(no_such_run()),
@@ -33,7 +33,7 @@ pub fn find_run(store: &dyn Store, prefix: &str) -> Result<RunId, Error> {
     }
 }
 
-/// The runs whose ids begin with these digits, `first` being the least id possible; at most one more than is shown.
+/// The runs whose ids begin with these digits, at most one more than is shown. `first` is the least such id.
 fn candidates(store: &dyn Store, digits: &str, first: RunId) -> Result<Vec<RunId>, Error> {
     let least = run_prefix(keys::run_key(first));
     // What the keys of all such runs begin with: the tag and the whole bytes among the digits.
@@ -62,7 +62,7 @@ fn run_of(key: &[u8]) -> Option<RunId> {
 pub fn parse_call(text: &str) -> Result<(String, u32, u16), Error> {
     let bad = || {
         Error::Name(format!(
-            "`{text}` does not name a call; expected RUN/TURN.N, for example 3f2a/0.1 (`sprag show` lists them)"
+            "`{text}` does not name a call; expected RUN/TURN.N, like 3f2a/0.1 (`sprag show` lists them)"
         ))
     };
     let (run, place) = text.split_once('/').ok_or_else(bad)?;

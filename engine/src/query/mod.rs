@@ -1,8 +1,8 @@
 //! Questions about runs, answered from committed state and journal.
 //!
-//! Owns what `ls`, `show`, `why`, `transcript` and `journal` say: each answer serialises to exactly what `--json`
-//! prints. It asks any store: an open one, one in memory, or a journal that is only read. It must never write, and it
-//! must never call `advance`.
+//! Owns what `ls`, `show`, `why`, `transcript` and `journal` say: each answer serialises to exactly what
+//! `--json` prints. It asks any store: an open one, one in memory, or a journal that is only read. It must
+//! never write, nor call `advance`.
 
 mod doing;
 mod facts;

@@ -1,4 +1,4 @@
-//! Whole answers to whole questions: what `ls`, `show`, `why`, `transcript` and `journal` say of runs at rest.
+//! Whole answers: what `ls`, `show`, `why`, `transcript` and `journal` say of runs at rest.
 
 use std::path::Path;
 use std::pin::pin;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
+use model::inbox::{Control, Item};
 use model::input::{Approval, Hook};
 use model::{Message, Millis, ParkReason, RunId, ToolResult};
 use serde::Serialize;
@@ -100,7 +101,7 @@ fn write_then_done() -> Value {
     ] })
 }
 
-/// The JSON of an answer. What differs from run to run (ids, hashes, the workspace, the provider's own times) is
+/// The JSON of an answer. What differs from run to run (ids, hashes, workspace, the provider's times) is
 /// replaced by a word.
 fn json_of(run: RunId, answer: &impl Serialize) -> Value {
     let mut value = serde_json::to_value(answer).unwrap();
@@ -306,7 +307,8 @@ async fn a_transcript_is_of_one_run_and_a_session_of_all_before_it() {
 #[tokio::test]
 async fn a_journal_alone_gives_the_same_answers_as_its_store() {
     let (dir, work) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let engine = asking(rehearsed(Engine::builder(dir.path()), &write_then_done())).open().unwrap();
+    let engine =
+        asking(rehearsed(Engine::builder(dir.path()).without_commands(), &write_then_done())).open().unwrap();
     let run = parked_for_approval(&engine, work.path()).await;
     run.follow_up(Message::user("and then", Millis(7)), None).await.unwrap();
     let view = JournalView::open(dir.path()).unwrap();
@@ -383,9 +385,11 @@ async fn the_beginning_of_an_id_finds_one_run_or_says_which_it_may_be() {
         error,
         format!("run `{shared}` may be any of {}; give more digits of the id", same.join(", "))
     );
-    for nothing in ["", "xyz", &"0".repeat(33), "fffffffffff"] {
+    let error = query::find_run(store, "").unwrap_err().to_string();
+    assert_eq!(error, "no run is named; give the beginning of its id");
+    for nothing in ["xyz", &"0".repeat(33), "fffffffffff"] {
         let error = query::find_run(store, nothing).unwrap_err().to_string();
-        assert_eq!(error, format!("no run `{nothing}`; `sprag ls` lists the runs there are"));
+        assert_eq!(error, format!("no run {nothing}; `sprag ls` lists the runs there are"));
     }
 }
 
@@ -394,7 +398,7 @@ fn calls_are_named_by_run_turn_and_index() {
     assert_eq!(query::parse_call("3f2a/12.0").unwrap(), ("3f2a".to_owned(), 12, 0));
     for bad in ["3f2a", "3f2a/1", "/0.1", "3f2a/a.1", "3f2a/0.70000", "x/0.1"] {
         let error = query::parse_call(bad).unwrap_err().to_string();
-        let expected = "expected RUN/TURN.N, for example 3f2a/0.1 (`sprag show` lists them)";
+        let expected = "expected RUN/TURN.N, like 3f2a/0.1 (`sprag show` lists them)";
         assert_eq!(error, format!("`{bad}` does not name a call; {expected}"));
     }
 }
@@ -420,8 +424,8 @@ async fn a_loop_is_named_with_its_count() {
     let engine = rehearsed(Engine::memory(), &script).open().unwrap();
     let run = engine.submit(job("one", work.path())).await.unwrap();
     run.outcome().await.unwrap();
-    let sentence = "It failed after 22 turns: a second critical tool loop; the loop detector generic_repeat blocked \
-                    its last calls at a count of 21.";
+    let sentence = "It failed after 22 turns: a second critical tool loop; the loop detector generic_repeat \
+                    blocked its last calls at a count of 21.";
     assert_eq!(why(&engine, run.id, true), alone(sentence));
 }
 
@@ -436,8 +440,8 @@ async fn a_backoff_says_until_when_and_why_and_the_lane_who_goes_first() {
     while query::counts(&**engine.store(), None).unwrap().waiting == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let sentence = "It is waiting until 2027-01-01T00:00:10.000Z before it asks model m again after rate_limit: \
-                    slow down (turn 0, attempt 1).";
+    let sentence = "It is waiting until 2027-01-01T00:00:10.000Z before it asks model m again after \
+                    rate_limit: slow down (turn 0, attempt 1).";
     assert_eq!(why(&engine, first.id, true), alone(sentence));
     let sentence = format!("It waits for run {}, which goes first in session s.", first.id);
     assert_eq!(why(&engine, second.id, true), (sentence, Some(format!("sprag why {}", first.id))));
@@ -455,7 +459,8 @@ fn an_unknown_outcome_names_the_call_and_its_resolutions() {
     let dying = tokio::runtime::Runtime::new().unwrap();
     let id = dying.block_on(async {
         let (tool, entered) = hang();
-        let engine = rehearsed(Engine::builder(dir.path()), &script).tool(tool).open().unwrap();
+        let engine =
+            rehearsed(Engine::builder(dir.path()).without_commands(), &script).tool(tool).open().unwrap();
         let run = engine.submit(job).await.unwrap();
         entered.notified().await;
         assert_eq!(why(&engine, run.id, true), alone("It is running RUN/0.0 (hang)."));
@@ -466,11 +471,12 @@ fn an_unknown_outcome_names_the_call_and_its_resolutions() {
     let left = "It was left running RUN/0.0 (hang), and no engine works on this store.";
     assert_eq!(why_in(&view, id, false), pair(left, "sprag resume RUN"));
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let engine = rehearsed(Engine::builder(dir.path()), &script).tool(hang().0).open().unwrap();
+        let engine =
+            rehearsed(Engine::builder(dir.path()).without_commands(), &script).tool(hang().0).open().unwrap();
         let runs = engine.resume(None).unwrap();
         assert_eq!(runs[0].outcome().await.unwrap(), Rest::Parked(ParkReason::UnknownOutcome));
-        let sentence = "It waits for a person to say what became of RUN/0.0 (hang), which may have run when its \
-                        engine ended.";
+        let sentence = "It waits for a person to say what became of RUN/0.0 (hang), which may have run \
+                        when its engine ended.";
         let command = "sprag resolve RUN/0.0 --as ran/failed/retry/undone --reason R";
         assert_eq!(why(&engine, id, true), pair(sentence, command));
         let rows = query::list(&**engine.store(), &Filter::default()).unwrap();
@@ -485,7 +491,7 @@ async fn something_missing_is_named_with_the_way_on() {
     let gone = work.path().join("gone");
     std::fs::create_dir(&gone).unwrap();
     let script = json!({ "turns": [{ "text": "hi", "chunk_chars": 1, "chunk_ms": 600_000 }] });
-    let engine = rehearsed(Engine::builder(dir.path()), &script).open().unwrap();
+    let engine = rehearsed(Engine::builder(dir.path()).without_commands(), &script).open().unwrap();
     let handle = engine.submit(job("one", &gone)).await.unwrap();
     let run = handle.id;
     let events = handle.events(None).unwrap();
@@ -493,7 +499,7 @@ async fn something_missing_is_named_with_the_way_on() {
     assert!(pin!(events).any(async |event| is_update(&event.unwrap())).await);
     engine.close().await.unwrap();
     std::fs::remove_dir(&gone).unwrap();
-    let engine = rehearsed(Engine::builder(dir.path()), &script).open().unwrap();
+    let engine = rehearsed(Engine::builder(dir.path()).without_commands(), &script).open().unwrap();
     let what = format!("workspace {}", gone.display());
     let runs = engine.resume(None).unwrap();
     assert_eq!(runs[0].outcome().await.unwrap(), Rest::Parked(ParkReason::Missing(what.as_str().into())));
@@ -501,4 +507,26 @@ async fn something_missing_is_named_with_the_way_on() {
     assert_eq!(why(&engine, run, true), pair(&sentence, "sprag release RUN"));
     assert_eq!(why(&engine, run, false), pair(&sentence, "sprag resume RUN"));
     engine.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_decision_that_nobody_has_taken_waits_for_an_engine() {
+    let work = tempfile::tempdir().unwrap();
+    let engine = asking(rehearsed(Engine::memory(), &write_then_done())).open().unwrap();
+    let run = parked_for_approval(&engine, work.path()).await;
+    run.steer(Message::user("first this", Millis(7)), None).await.unwrap();
+    let parked = why(&engine, run.id, true);
+    assert_eq!(why(&engine, run.id, false), parked);
+    // Accepted as the process that acknowledges it dies.
+    let item = Item::Control(Control::Cancel { reason: "enough".into() });
+    crate::accept::push(engine.shared(), run.id, &item, None).await.unwrap();
+    let sentence = "A decision was accepted for it and waits for an engine to carry it out.";
+    assert_eq!(why(&engine, run.id, false), pair(sentence, "sprag resume RUN"));
+    let rows = query::inbox_rows(&**engine.store(), run.id).unwrap();
+    let cancel =
+        json!({ "position": 1, "at": NOON, "item": "cancel", "details": "enough", "is_taken": false });
+    assert_eq!(json_of(run.id, &rows[1]), cancel);
+    engine.resume(None).unwrap();
+    run.outcome().await.unwrap();
+    assert_eq!(why(&engine, run.id, false), alone("It was cancelled after 1 turn: enough."));
 }

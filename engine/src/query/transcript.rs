@@ -29,8 +29,8 @@ pub fn transcript(store: &dyn Store, run: RunId) -> Result<Vec<Entry>, Error> {
     Ok(entries)
 }
 
-/// The messages of the session from its first run up to this run's newest message, with what was brought along from
-/// elsewhere.
+/// The messages of the session from its first run up to this run's newest message, with those that were
+/// brought along from elsewhere.
 pub fn session_transcript(store: &dyn Store, run: RunId) -> Result<Vec<Entry>, Error> {
     let mut runs = vec![run];
     let mut previous = Snapshot::load(store, run)?.core().context_from.previous;

@@ -1,6 +1,7 @@
 //! Why a run is where it is, in one sentence, and the command that moves it.
 //!
-//! Owns what a person reads first about a run that does not go on. It must never name a command that cannot help.
+//! Owns what a person reads first about a run that does not go on. It must never name a command that does not
+//! help.
 
 use model::inbox::Item;
 use model::phase::ParkReason;

@@ -3,6 +3,8 @@
 //! Owns the seam between the loop and a tool. A tool must never decide whether it may run again after a crash: its
 //! declared recovery class does.
 
+pub(crate) mod bash;
+mod blob;
 mod blocking;
 pub mod builtin;
 mod coerce;
@@ -99,6 +101,12 @@ pub struct CallContext {
     pub scratch: Option<PathBuf>,
     /// The most bytes of text that the result may hold.
     pub output_bytes_max: usize,
+    /// The longest that the call may take, in seconds; 0 for no limit.
+    pub timeout_s: u64,
+    /// Epoch of the engine that owns the run.
+    pub epoch: u64,
+    /// The call was started on another boot of the machine: the absence of a trace proves nothing.
+    pub is_of_other_boot: bool,
     /// Cancelled when the run is.
     pub cancel: CancellationToken,
     /// Takes partial results while the tool runs; dropped when nobody listens.
@@ -112,6 +120,8 @@ pub enum Probe {
     Ran(ToolResult),
     /// It had no effect: it may run again.
     DidNotRun,
+    /// It still runs, outside of the engine: to run it again is to wait for its end.
+    Running,
     /// Nobody can tell.
     Unknown,
 }
@@ -139,7 +149,13 @@ pub trait Tool: Send + Sync {
     /// Runs. `Err` is the text of the call's error result; it is never a failure of the engine.
     async fn run(&self, call: CallContext) -> Result<ToolResult, String>;
 
-    /// For recovery class `Probe`: what became of a call that may have run.
+    /// The same for a tool of recovery class `Adoptable`, whose work may be lost while the engine lives: it answers none
+    /// when nobody can know any more what became of the call.
+    async fn run_to_end(&self, call: CallContext) -> Option<Result<ToolResult, String>> {
+        Some(self.run(call).await)
+    }
+
+    /// For recovery classes `Probe` and `Adoptable`: what became of a call that may have run.
     async fn probe(&self, _call: &CallContext) -> Probe {
         Probe::Unknown
     }

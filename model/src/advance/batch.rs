@@ -158,10 +158,14 @@ impl Mover<'_> {
             return ILLEGAL;
         }
         let (run, id) = (self.run_hash(), self.call_id(index));
-        let is_aborting = self.is_aborting();
+        let is_network = result.is_network && !self.is_cancelled_by_caller(result);
+        if result.is_network && !is_network {
+            let result = ToolResult { is_network, ..result.clone() };
+            self.results.push((u32::from(index), result));
+        }
         let Some(call) = self.call_mut(index) else { return ILLEGAL };
         call.marks.set_terminates(result.terminates);
-        call.marks.set_network(result.is_network && !is_aborting);
+        call.marks.set_network(is_network);
         let facts = call.facts;
         self.state.window.record_outcome(run, &facts, id, outcome_facts(&facts, result));
         let then = Ending::Done;
@@ -171,6 +175,13 @@ impl Mover<'_> {
             self.judge_outcome(index, then);
         }
         LEGAL
+    }
+
+    /// The result is nothing but the abort itself, given back: it holds no content of the tool's.
+    fn is_cancelled_by_caller(&self, result: &ToolResult) -> bool {
+        let Some(abort) = &self.state.core.abort else { return false };
+        let text = result.joined_text();
+        result.is_error && (text == ABORTED || Label::from(text.as_str()) == abort.reason)
     }
 
     fn unknown(&mut self, index: u16, policy: OnUnknown) -> bool {
@@ -326,9 +337,12 @@ impl Mover<'_> {
     }
 }
 
+/// The text of a call that an abort kept from running, or ended; the words are the reference's.
+const ABORTED: &str = "Operation aborted";
+
 /// The result of a call that an abort kept from running.
 pub(super) fn aborted_result() -> ToolResult {
-    ToolResult::error("Operation aborted")
+    ToolResult::error(ABORTED)
 }
 
 /// The result of a call that steering kept from running.

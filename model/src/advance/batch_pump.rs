@@ -68,7 +68,6 @@ impl Mover<'_> {
         match stage {
             BatchStage::PollLaunch => {
                 self.enter_batch(turn, BatchStage::Running);
-                self.launch();
                 self.pump_parallel(turn);
             }
             BatchStage::PollBefore { .. } | BatchStage::PollReady { .. } => {
@@ -137,14 +136,13 @@ impl Mover<'_> {
                     return self.enter_batch(turn, BatchStage::PollLaunch);
                 }
                 self.note_steering();
-                self.launch();
             }
             self.enter_batch(turn, BatchStage::Running);
         }
         if self.is_aborting() {
             return self.abort_parallel(turn);
         }
-        self.launch_approved();
+        self.launch();
         if self.is_every_call_ended() {
             self.indexes().for_each(|index| self.show_result(index));
             self.end_batch(turn);
@@ -206,34 +204,38 @@ impl Mover<'_> {
         }
     }
 
-    /// Starts what is ready, or skips it for steering. Steering does not take an approval back.
+    /// Starts what is ready, or skips it for steering, one call to its end after the other. Steering does not take an
+    /// approval back, whether it was given before the launch of the others or after it.
     fn launch(&mut self) {
         for index in self.indexes() {
             if self.has_status(index, CallStatus::Planned(Plan::Ready)) {
                 let is_approved = self.call(index).is_some_and(|call| call.marks.is_approved());
-                if self.is_steered() && !is_approved {
-                    self.conclude(index, skipped_result(), Ending::Skipped);
-                } else {
+                if !self.is_steered() || is_approved {
                     self.start(index);
+                } else if !self.is_skipping() {
+                    self.conclude(index, skipped_result(), Ending::Skipped);
                 }
             }
         }
     }
 
-    /// Calls that a person approved after the launch of the others.
-    fn launch_approved(&mut self) {
-        for index in self.indexes() {
-            if self.has_status(index, CallStatus::Planned(Plan::Ready)) {
-                self.start(index);
-            }
-        }
+    /// The hook for every call looks at one that did not run.
+    fn is_skipping(&self) -> bool {
+        self.state.batch.iter().flat_map(|batch| &batch.calls).any(|call| match call.status {
+            CallStatus::Judged { .. } => !call.marks.is_started(),
+            CallStatus::Planned(_)
+            | CallStatus::AwaitingApproval
+            | CallStatus::Started
+            | CallStatus::Unknown
+            | CallStatus::Ended(_) => false,
+        })
     }
 
     /// What was prepared ends first, with its messages; then the calls that nobody has looked at, one by one.
     fn abort_parallel(&mut self, turn: u32) {
         self.enter_batch(turn, BatchStage::Running);
         for index in self.indexes() {
-            if self.is_shown(index) {
+            if self.is_shown(index) && !self.is_skipping() {
                 self.abort_call(index);
             }
         }

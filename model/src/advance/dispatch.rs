@@ -146,10 +146,11 @@ impl Mover<'_> {
 
     fn batch_hook(&mut self, turn: u32, answer: &HookAnswer) -> bool {
         match answer {
-            HookAnswer::Intervene(intervention) if !self.is_aborting() => self.intervene(turn, intervention),
+            // Under an abort too: every call is told why it was blocked, and the abort follows after the turn.
+            HookAnswer::Intervene(intervention) => self.intervene(turn, intervention),
             // The hook fails closed: its own failure blocks the batch as a critical loop would.
-            HookAnswer::Failed(text) if !self.is_aborting() => self.intervene(turn, &failed_hook(text)),
-            HookAnswer::Proceed | HookAnswer::Intervene(_) | HookAnswer::Failed(_) => {
+            HookAnswer::Failed(text) => self.intervene(turn, &failed_hook(text)),
+            HookAnswer::Proceed => {
                 if let Some(batch) = &mut self.state.batch {
                     batch.is_vetted = true;
                 }

@@ -13,11 +13,14 @@ impl Mover<'_> {
         match fact {
             Fact::HookReturned { hook: _, answer } => return self.finalize_hook(turn_end, stage, answer),
             Fact::Polled => return self.finalize_poll(turn_end, stage),
-            // Carried out at the checkpoint after the question that is being asked.
             Fact::CancelRequested { position, reason, is_handoff } => {
                 self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
+                self.abort_unless_asking(stage);
             }
-            Fact::DeadlinePassed => self.note_deadline(),
+            Fact::DeadlinePassed => {
+                self.note_deadline();
+                self.abort_unless_asking(stage);
+            }
             Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
             Fact::Stopped => {}
             Fact::Missing { what } => self.miss(what),
@@ -42,6 +45,18 @@ impl Mover<'_> {
             | Fact::CompactFailed { .. } => return ILLEGAL,
         }
         LEGAL
+    }
+
+    /// A3 to A5. What these two questions are answered changes nothing any more; the others are answered first, since
+    /// they may end the run in its own way.
+    fn abort_unless_asking(&mut self, stage: FinalizeStage) {
+        match stage {
+            FinalizeStage::PrepareNext | FinalizeStage::PollSteering => self.abort(),
+            FinalizeStage::ShouldStop
+            | FinalizeStage::PollFollowUp
+            | FinalizeStage::PollLast
+            | FinalizeStage::BeforeFinalize => {}
+        }
     }
 
     fn finalize_poll(&mut self, turn_end: TurnEnd, stage: FinalizeStage) -> bool {

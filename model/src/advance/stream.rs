@@ -131,6 +131,7 @@ impl Mover<'_> {
         self.settle(message.usage);
         self.show_answer(Content::Answer);
         match message.stop_reason {
+            StopReason::Error if self.is_aborting() => self.end_interrupted(),
             StopReason::Error => {
                 self.end_failed(Outcome::Failed, Label::from(message.error_message.as_deref().unwrap_or("")));
             }
@@ -162,14 +163,19 @@ impl Mover<'_> {
         self.enter_aborted();
     }
 
+    /// The call failed while the run was being aborted: the next run is told of the failure alone.
+    fn end_interrupted(&mut self) {
+        self.close_turn();
+        self.mark(Mark::AgentEnd);
+        self.enter_aborted();
+    }
+
     fn failed(&mut self, turn: u32, attempt: u32, failure: &Failure) {
         self.settle(failure.usage);
         let core = &mut self.state.core;
         if core.abort.is_some() {
             self.show_failure(failure);
-            self.close_turn();
-            self.mark(Mark::AgentEnd);
-            return self.enter_aborted();
+            return self.end_interrupted();
         }
         let next = if core.wants.retries {
             decide(&mut core.retries, failure, core.wants.compacts)

@@ -4,20 +4,21 @@
 //! and batches exclude each other here, with a deadline, because sled's own lock between them has none. It
 //! must never read a key.
 
+use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::overlay::{Overlay, Staged, Work};
+use super::overlay::{Overlay, Work};
 use super::place::Place;
 use super::{APPLIED_KEY, SledStep, StateHealth, StateOptions, guarded};
 use crate::limits::VALUE_BYTES_MAX;
 
-/// Puts that sled takes between two flushes.
-const BATCH_PUTS_MAX: usize = 1_024;
+/// Keys that sled writes between two flushes.
+const BATCH_KEYS_MAX: usize = 1_024;
 
-/// How long fewer puts than that wait for company. A run rewrites the same few keys, of which a batch holds
-/// the last.
-const LINGER: Duration = Duration::from_millis(20);
+/// How long fewer keys than that wait for company. A run rewrites the same few keys all the time, and a batch
+/// holds only the newest value of each: what waits longer costs sled less.
+const LINGER: Duration = Duration::from_millis(100);
 
 /// Frames forgotten per turn of the lock, so that a commit never waits for a whole batch's.
 const PRUNE_FRAMES_MAX: usize = 64;
@@ -127,7 +128,7 @@ impl Shared {
         if inner.waiting_since.is_none() && inner.applied < inner.released {
             inner.waiting_since = Some(Instant::now());
             self.work.notify_one();
-        } else if inner.overlay.puts() >= BATCH_PUTS_MAX {
+        } else if inner.overlay.keys() >= BATCH_KEYS_MAX {
             self.work.notify_one();
         }
         let lag_puts_max = self.options.lag_puts_max;
@@ -261,10 +262,10 @@ impl Shared {
             let lingered = since.elapsed();
             if inner.hurried > 0
                 || inner.stop == Stop::Settled
-                || inner.overlay.puts() >= BATCH_PUTS_MAX
+                || inner.overlay.keys() >= BATCH_KEYS_MAX
                 || lingered >= LINGER
             {
-                return Some(inner.overlay.next(inner.released, BATCH_PUTS_MAX));
+                return Some(inner.overlay.next(inner.released));
             }
             let rest = LINGER.saturating_sub(lingered);
             (inner, _) = self.work.wait_timeout(inner, rest).unwrap_or_else(PoisonError::into_inner);
@@ -341,43 +342,75 @@ impl Shared {
 /// The body of sled's thread: applies what is released, in order, until told to stop or sled fails.
 pub(super) fn run(shared: &Shared, db: &sled::Db) {
     while let Some(work) = shared.next() {
-        let batch = batch(&work.frames, work.end);
+        let batch = batch(&work);
         if !shared.await_room() || !shared.begin() {
             return;
         }
-        let applied = batch.and_then(|batch| {
+        let applied = batch.and_then(|(batch, end)| {
             guarded(|| {
                 shared.hook(SledStep::Batch).map_err(sled::Error::Unsupported)?;
-                db.apply_batch(batch)
+                db.apply_batch(batch).map(|()| end)
             })
         });
         if applied.is_ok() {
             shared.let_readers_in();
         }
-        let flushed =
-            applied.and_then(|()| guarded(|| db.flush())).and_then(|_| shared.place.no_side_files());
-        match flushed {
-            Ok(()) => shared.flushed(work.end),
+        let flushed = applied.and_then(|end| guarded(|| db.flush()).map(|_| end));
+        match flushed.and_then(|end| shared.place.no_side_files().map(|()| end)) {
+            Ok(end) => shared.flushed(end),
             Err(reason) => shared.degrade(format!("sled failed: {reason}")),
         }
     }
 }
 
-/// The frames' puts and the position they lead to, as one atomic change.
-fn batch(frames: &[Staged], end: u64) -> Result<sled::Batch, String> {
-    let mut batch = sled::Batch::default();
-    for put in frames.iter().flat_map(|frame| frame.puts.iter()) {
-        match &put.value {
-            Some(value) if value.len() > VALUE_BYTES_MAX => {
-                return Err(format!(
-                    "a value of {} bytes was let in, at most {VALUE_BYTES_MAX} fit",
-                    value.len()
-                ));
+/// As many of the frames as change [`BATCH_KEYS_MAX`] keys at most (but one frame at least), as one atomic
+/// change: the newest value of each key and the position that they lead to, which is answered too.
+fn batch(work: &Work) -> Result<(sled::Batch, u64), String> {
+    let mut newest: HashMap<&[u8], Option<&[u8]>> = HashMap::new();
+    let mut end = work.end;
+    for (index, frame) in work.frames.iter().enumerate() {
+        if index > 0 && newest.len() + frame.puts.len() > BATCH_KEYS_MAX {
+            end = frame.position;
+            break;
+        }
+        for put in frame.puts.iter() {
+            if let Some(got) = put.value.as_ref().map(Vec::len).filter(|len| *len > VALUE_BYTES_MAX) {
+                return Err(format!("a value of {got} bytes was let in, at most {VALUE_BYTES_MAX} fit"));
             }
-            Some(value) => batch.insert(put.key.as_slice(), value.as_slice()),
-            None => batch.remove(put.key.as_slice()),
+            newest.insert(put.key.as_slice(), put.value.as_deref());
+        }
+    }
+    let mut batch = sled::Batch::default();
+    for (key, value) in newest {
+        match value {
+            Some(value) => batch.insert(key, value),
+            None => batch.remove(key),
         }
     }
     batch.insert(APPLIED_KEY, &end.to_le_bytes());
-    Ok(batch)
+    Ok((batch, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Put;
+    use crate::state::overlay::Staged;
+
+    fn frame(position: u64, keys: std::ops::Range<usize>) -> Staged {
+        let put = |key: usize| Put { key: key.to_be_bytes().to_vec(), value: Some(vec![0]) };
+        Staged { position, puts: keys.map(put).collect() }
+    }
+
+    #[test]
+    fn a_batch_is_cut_at_whole_frames_and_counts_a_key_once() {
+        let end = |frames: Vec<Staged>| batch(&Work { frames, end: 99 }).map(|(_, end)| end);
+        let half = BATCH_KEYS_MAX / 2;
+        assert_eq!(end(vec![]), Ok(99));
+        assert_eq!(end(vec![frame(7, 0..2 * BATCH_KEYS_MAX)]), Ok(99));
+        let same = |position| frame(position, 0..half);
+        assert_eq!(end((7..99).map(same).collect()), Ok(99));
+        let next = |position| frame(position, half..2 * half + 1);
+        assert_eq!(end(vec![same(7), same(8), next(9), same(10)]), Ok(9));
+    }
 }

@@ -44,12 +44,15 @@ pub(super) struct Staged {
     pub(super) puts: Arc<[Put]>,
 }
 
-/// Frames for sled to apply as one batch.
+/// Frames handed out at once, so that no commit waits long for the lock.
+const WORK_FRAMES_MAX: usize = 4_096;
+
+/// Frames for sled to apply next.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     /// The frames, in order.
     pub(super) frames: Vec<Staged>,
-    /// Number of frames of the store that sled holds once this is applied.
+    /// Number of frames of the store that sled holds once they all are applied.
     pub(super) end: u64,
 }
 
@@ -68,6 +71,11 @@ impl Overlay {
     /// Puts that wait, staged ones included.
     pub(super) fn puts(&self) -> usize {
         self.puts
+    }
+
+    /// Keys that they change.
+    pub(super) fn keys(&self) -> usize {
+        self.versions.len()
     }
 
     /// Adds a frame. Positions only grow, except after `void`.
@@ -99,19 +107,16 @@ impl Overlay {
         }
     }
 
-    /// The frames below `released` that come next, at most `puts_max` puts (but one frame at least).
-    pub(super) fn next(&self, released: u64, puts_max: usize) -> Work {
-        let mut work = Work { frames: Vec::new(), end: released };
-        let mut puts = 0;
+    /// The frames below `released` that come next, at most [`WORK_FRAMES_MAX`].
+    pub(super) fn next(&self, released: u64) -> Work {
+        let mut frames: Vec<Staged> = Vec::new();
         for frame in self.frames.iter().take_while(|frame| frame.position < released) {
-            puts += frame.puts.len();
-            if puts > puts_max && !work.frames.is_empty() {
-                work.end = frame.position;
-                break;
+            if frames.len() == WORK_FRAMES_MAX {
+                return Work { frames, end: frame.position };
             }
-            work.frames.push(frame.clone());
+            frames.push(frame.clone());
         }
-        work
+        Work { frames, end: released }
     }
 
     /// Forgets at most `frames_max` frames below `end`, which sled holds now. False once none is left.
@@ -195,21 +200,22 @@ mod tests {
     }
 
     #[test]
-    fn work_is_cut_at_whole_frames() {
+    fn work_is_what_was_released_up_to_a_number_of_frames() {
         let mut overlay = Overlay::default();
         for (position, keys) in (10..).zip(["abc", "", "d", "ef"]) {
             overlay.stage(position, frame(keys));
         }
-        let cut = |released, puts_max| {
-            let work = overlay.next(released, puts_max);
-            (work.frames.iter().map(|frame| frame.position).collect::<Vec<_>>(), work.end)
+        let cut = |overlay: &Overlay, released| {
+            let work = overlay.next(released);
+            (work.frames.len(), work.end)
         };
-        assert_eq!(cut(14, 1), (vec![10], 11));
-        assert_eq!(cut(14, 3), (vec![10, 11], 12));
-        assert_eq!(cut(14, 4), (vec![10, 11, 12], 13));
-        assert_eq!(cut(14, 9), (vec![10, 11, 12, 13], 14));
-        assert_eq!(cut(12, 9), (vec![10, 11], 12));
-        assert_eq!(cut(10, 9), (vec![], 10));
+        assert_eq!(cut(&overlay, 10), (0, 10));
+        assert_eq!(cut(&overlay, 12), (2, 12));
+        assert_eq!(cut(&overlay, 14), (4, 14));
+        let many = 14 + WORK_FRAMES_MAX as u64;
+        (14..many).for_each(|position| overlay.stage(position, frame("a")));
+        assert_eq!(cut(&overlay, many), (WORK_FRAMES_MAX, many - 4));
+        assert_eq!((overlay.puts(), overlay.keys()), (6 + WORK_FRAMES_MAX, 6));
     }
 
     #[test]

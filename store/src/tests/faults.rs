@@ -81,6 +81,27 @@ fn a_counter_does_not_keep_what_a_void_commit_added() {
 }
 
 #[test]
+fn a_key_is_known_only_once_what_it_stands_for_is_durable() {
+    let dir = temp_dir();
+    let disk = Arc::new(BrokenDisk::default());
+    let (store, epoch) = open_on(&disk, dir.path());
+    let keyed = |stream, durability| {
+        let mut commit = commit(epoch, stream, 0);
+        commit.puts = vec![crate::Put { key: b"kkey".to_vec(), value: Some(b"1".to_vec()) }];
+        commit.requires = vec![Require::Absent { key: b"kkey".to_vec() }];
+        commit.durability = durability;
+        commit
+    };
+    store.commit(keyed(run(1), crate::Durability::Ordered)).wait().unwrap();
+    fail_once(&disk, "sync");
+    // The barrier under which it would have been told fails, and takes back what had the key.
+    store.commit(keyed(run(2), crate::Durability::Durable)).wait().unwrap();
+    let again = store.commit(keyed(run(3), crate::Durability::Durable)).wait();
+    assert_eq!(again, Err(Error::Duplicate { value: b"1".to_vec() }));
+    assert_eq!((seqs(&store, run(1)), seqs(&store, run(2))), (vec![], vec![0]));
+}
+
+#[test]
 fn a_failed_or_short_write_loses_nothing() {
     for kind in ["write", "short"] {
         let dir = temp_dir();

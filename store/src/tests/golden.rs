@@ -1,6 +1,6 @@
 //! The bytes of format 1, as they lie in `tests/golden` of the workspace: they decode forever.
 //!
-//! `SPRAG_BLESS=1` writes them anew; only a new format version may need that, under new names.
+//! `BLESS=1` writes them anew; only a new format version may need that, under new names.
 
 use std::path::PathBuf;
 
@@ -70,7 +70,7 @@ fn segment() -> (Vec<u8>, [usize; 4]) {
 
 fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/golden").join(name);
-    if std::env::var_os("SPRAG_BLESS").is_some() {
+    if std::env::var_os("BLESS").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, bytes).unwrap();
     }

@@ -81,7 +81,7 @@ impl Case {
                 assert_eq!(result, expected);
             }
             Probe::DidNotRun => assert!(!is_changed),
-            Probe::Unknown => panic!("nothing else touched the file"),
+            Probe::Running | Probe::Unknown => panic!("nothing else touched the file"),
         }
         probe
     }

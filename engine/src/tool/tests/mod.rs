@@ -68,6 +68,9 @@ impl World {
             workspace: self.root(),
             scratch: Some(self.dir.path().join("data/calls/3.0")),
             output_bytes_max: self.output_bytes_max,
+            timeout_s: 0,
+            epoch: 1,
+            is_of_other_boot: false,
             cancel: CancellationToken::new(),
             updates: mpsc::channel(1).0,
         }

@@ -17,7 +17,7 @@ macro_rules! hashes {
             /// The first bytes of what `hasher` has been fed.
             pub(super) fn of_hasher(hasher: &blake3::Hasher) -> Self {
                 let mut bytes = [0; $bytes];
-                hasher.finalize_xof().fill(&mut bytes);
+                bytes.copy_from_slice(&hasher.finalize().as_bytes()[..$bytes]);
                 Self(bytes)
             }
         }
