@@ -135,13 +135,16 @@ impl Watched {
 
 /// Where runs come to rest, in the order in which it happens; none: the run moves again. It holds at most what happened
 /// since it was last read.
-pub(crate) type Rests = mpsc::UnboundedReceiver<(RunId, Option<Rest>)>;
+pub(crate) type Rests = mpsc::UnboundedReceiver<Rested>;
+
+/// A run, and where it rests.
+type Rested = (RunId, Option<Rest>);
 
 /// The meeting points of all runs that anybody is interested in.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     watched: Mutex<HashMap<RunId, Arc<Watched>>>,
-    followers: Mutex<Vec<mpsc::UnboundedSender<(RunId, Option<Rest>)>>>,
+    followers: Mutex<Vec<mpsc::UnboundedSender<Rested>>>,
 }
 
 impl Runs {

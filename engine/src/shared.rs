@@ -25,6 +25,9 @@ use crate::tool::ToolSpec;
 use crate::tool::registry::Registry;
 use crate::workspaces::Workspaces;
 
+/// Tools and the limits of each, as runs keep them.
+type ToolFacts = (Arc<[String]>, Arc<BTreeMap<String, ToolLimits>>);
+
 /// The inside of an engine.
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
@@ -36,7 +39,7 @@ pub(crate) struct Shared {
     pub(crate) tools: Registry,
     pub(crate) tool_lists: Mutex<HashMap<Vec<String>, Arc<[ToolSpec]>>>,
     /// Tools and their limits as runs keep them; see `share`.
-    pub(crate) tool_facts: Mutex<Vec<(Arc<[String]>, Arc<BTreeMap<String, ToolLimits>>)>>,
+    pub(crate) tool_facts: Mutex<Vec<ToolFacts>>,
     pub(crate) models: Models,
     pub(crate) harness: Harness,
     pub(crate) runs: Runs,
