@@ -3,7 +3,7 @@
 //! Owns the life of drivers and the lanes between them. It starts no runtime and no thread of its own beyond those of
 //! the store; dropping a handle cancels nothing.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,14 +16,14 @@ use model::{Label, Message, Millis, Phase, RunId};
 use store::{JournalStore, MemoryStore, Store};
 use tokio_util::sync::CancellationToken;
 
-use crate::accept::{self, Accepted};
+use crate::accept::{self, Accepted, Submitting};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::disk::network_file_system;
 use crate::driver::{Attached, Driver, Left, load_state};
 use crate::error::Error;
 use crate::harness::Harness;
-use crate::job::Job;
+use crate::job::{Job, JobFacts};
 use crate::keys::{self, Lane};
 use crate::lanes::Lanes;
 use crate::models::Models;
@@ -40,6 +40,10 @@ use crate::workspaces::Workspaces;
 
 /// Runs read at once while an engine opens.
 const SCAN_PAGE: usize = 4096;
+/// Jobs on their way into the store at once: two groups of the journal, so that one is made while one is written.
+const SUBMITTING_MAX: usize = 2048;
+/// Different sets of tools, with their limits, that runs share.
+const TOOL_FACTS_MAX: usize = 64;
 
 /// What `open` says when nothing can supervise commands.
 const NO_SUPERVISOR: &str = "nothing can supervise commands: make `engine::supervise_if_asked()` the first line of `main`, \
@@ -202,6 +206,7 @@ impl Builder {
             config: self.config,
             tools,
             tool_lists: Mutex::default(),
+            tool_facts: Mutex::default(),
             models: Models::new(self.providers, self.rehearsal_log),
             harness: self.harness,
             runs: Runs::default(),
@@ -256,25 +261,33 @@ impl Engine {
         Ok(self.handle(accepted.run))
     }
 
-    /// Accepts many jobs at once, under as few barriers as fit. Answers in their order.
+    /// Accepts many jobs at once, under as few barriers as fit. Answers in their order; none runs before all are
+    /// accepted.
     pub async fn submit_all(&self, jobs: impl IntoIterator<Item = Job>) -> Vec<Result<RunHandle, Error>> {
-        let submitting: Vec<_> =
-            jobs.into_iter().map(|job| accept::submit(&self.shared, new_run_id(&job), &job, false)).collect();
-        let mut handles = Vec::with_capacity(submitting.len());
+        let mut handles = Vec::new();
+        let mut submitting = VecDeque::with_capacity(SUBMITTING_MAX);
+        for job in jobs {
+            if submitting.len() == SUBMITTING_MAX
+                && let Some(first) = submitting.pop_front()
+            {
+                handles.push(self.take_place(first).await);
+            }
+            submitting.push_back(accept::submit(&self.shared, new_run_id(&job), &job, false));
+        }
         for submitting in submitting {
-            let accepted = match submitting {
-                Ok(submitting) => submitting.accepted().await,
-                Err(error) => Err(error),
-            };
-            handles.push(accepted.map(|accepted| {
-                if !accepted.is_known {
-                    lock(&self.shared.lanes).join(accepted.lane, accepted.run, true);
-                }
-                self.handle(accepted.run)
-            }));
+            handles.push(self.take_place(submitting).await);
         }
         self.run_ready();
         handles
+    }
+
+    /// Waits until a job is accepted; its run then has its place in its lane.
+    async fn take_place(&self, submitting: Result<Submitting, Error>) -> Result<RunHandle, Error> {
+        let accepted = submitting?.accepted().await?;
+        if !accepted.is_known {
+            lock(&self.shared.lanes).join(accepted.lane, accepted.run, true);
+        }
+        Ok(self.handle(accepted.run))
     }
 
     fn admit(&self, accepted: &Accepted, attached: Attached) {
@@ -403,9 +416,9 @@ impl Engine {
     }
 
     async fn drive(&self, run: RunId, attached: Attached) -> Result<Left, Error> {
-        let mut driver = Driver::load(Arc::clone(&self.shared), run, attached)?;
-        driver.settle().await?;
-        Box::pin(driver.drive()).await
+        let mut driver = Box::new(Driver::load(Arc::clone(&self.shared), run, attached)?);
+        Box::pin(driver.settle()).await?;
+        driver.drive().await
     }
 
     /// A driver has ended: its slot and, if the run has ended, its place in the lane are free.
@@ -631,8 +644,8 @@ impl RunHandle {
 
     /// Waits until the run rests: ended, parked, or stopped with its engine.
     pub async fn outcome(&self) -> Result<Rest, Error> {
-        let mut rest = self.engine.shared.runs.watch(self.id).rest();
-        if rest.borrow().is_none() {
+        let watched = self.engine.shared.runs.watch(self.id);
+        if watched.rest().is_none() {
             let loaded = load_state(&*self.engine.shared.store, self.id)?;
             let (state, inbox_len) = loaded.ok_or_else(|| Error::NoSuchRun(self.id.to_string()))?;
             if let Phase::Done { outcome, reason } = state.core.phase {
@@ -646,9 +659,7 @@ impl RunHandle {
                 return Ok(Rest::Parked(reason));
             }
         }
-        let is_resting = |rest: &Option<Rest>| rest.as_ref().is_some_and(|rest| !rest.is_waiting());
-        let found = rest.wait_for(is_resting).await.map(|rest| rest.clone());
-        Ok(found.ok().flatten().unwrap_or(Rest::Stopped))
+        Ok(watched.until_rest().await)
     }
 }
 
@@ -679,6 +690,20 @@ impl Shared {
         let list: Arc<[ToolSpec]> = specs.iter().filter(|spec| names.contains(&spec.name)).cloned().collect();
         lists.insert(names.to_vec(), Arc::clone(&list));
         list
+    }
+
+    /// Lets runs with the same tools share what they keep of them.
+    pub(crate) fn share(&self, facts: &mut JobFacts) {
+        let mut known = lock(&self.tool_facts);
+        match known.iter().find(|known| (&known.0, &known.1) == (&facts.tools, &facts.tool_limits)) {
+            Some((tools, limits)) => {
+                (facts.tools, facts.tool_limits) = (Arc::clone(tools), Arc::clone(limits));
+            }
+            None if known.len() < TOOL_FACTS_MAX => {
+                known.push((Arc::clone(&facts.tools), Arc::clone(&facts.tool_limits)));
+            }
+            None => {}
+        }
     }
 
     /// The tools of a job that names none: the configured ones, and those that the program added.

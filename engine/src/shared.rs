@@ -2,7 +2,7 @@
 //!
 //! Owns handles only: the store, the clock, the tools, the providers, the harness. It must never hold a run's state.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::harness::Harness;
+use crate::job::ToolLimits;
 use crate::lanes::Lanes;
 use crate::models::Models;
 use crate::report::Report;
@@ -23,6 +24,9 @@ use crate::runs::Runs;
 use crate::tool::ToolSpec;
 use crate::tool::registry::Registry;
 use crate::workspaces::Workspaces;
+
+/// Tools and the limits of each, as runs keep them.
+type ToolFacts = (Arc<[String]>, Arc<BTreeMap<String, ToolLimits>>);
 
 /// The inside of an engine.
 pub(crate) struct Shared {
@@ -34,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) tools: Registry,
     pub(crate) tool_lists: Mutex<HashMap<Vec<String>, Arc<[ToolSpec]>>>,
+    /// Tools and their limits as runs keep them; see `share`.
+    pub(crate) tool_facts: Mutex<Vec<ToolFacts>>,
     pub(crate) models: Models,
     pub(crate) harness: Harness,
     pub(crate) runs: Runs,

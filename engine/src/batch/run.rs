@@ -62,6 +62,21 @@ pub enum Standing {
 }
 
 impl Standing {
+    /// Where a run stands that no engine has moved yet.
+    fn of(phase: &Phase) -> Self {
+        match phase {
+            Phase::Done { outcome, .. } => Self::Ended(*outcome),
+            Phase::Parked { reason, .. } => parked(reason),
+            Phase::Queued
+            | Phase::InjectPending { .. }
+            | Phase::Stream { .. }
+            | Phase::Dispatch { .. }
+            | Phase::ExecuteTools { .. }
+            | Phase::Finalize { .. }
+            | Phase::Compact { .. } => Self::Going,
+        }
+    }
+
     /// What a halt counts.
     fn is_failure(&self) -> bool {
         match self {
@@ -211,13 +226,13 @@ impl Known {
             Some(Committed { meta, .. }) if meta.version != job.job.version => {
                 return changed(store, run, meta.version, &job).map(Some);
             }
-            Some(Committed { state, .. }) => match &state.core.phase {
-                Phase::Done { outcome, .. } => Standing::Ended(*outcome),
-                phase => {
+            Some(Committed { state, .. }) => {
+                let standing = Standing::of(&state.core.phase);
+                if !matches!(standing, Standing::Ended(_)) {
                     self.live.push(run);
-                    if let Phase::Parked { reason, .. } = phase { parked(reason) } else { Standing::Going }
                 }
-            },
+                standing
+            }
         };
         self.tracked.push(Tracked { custom_id: job.custom_id.into(), run, standing });
         Ok(None)
