@@ -22,7 +22,7 @@ use crate::job::Job;
 use crate::keys;
 use crate::runs::{Rest, Rests};
 
-/// How often what was written is made durable, and lines that wait for an earlier place are given up waiting.
+/// How often what was written is made durable. A line waits at least as long for one with an earlier place.
 pub(super) const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 /// What a batch is run with.
@@ -89,6 +89,8 @@ pub struct BatchRun {
     held: BTreeMap<u64, (usize, Ending)>,
     /// The place of the next line.
     next_place: u64,
+    /// The last place that was held when the file was last synced.
+    held_before: u64,
     ended_before: u64,
     failed: u64,
     skipped: Vec<BadLine>,
@@ -138,6 +140,7 @@ impl BatchRun {
             joblog,
             held: BTreeMap::new(),
             next_place: 1,
+            held_before: 0,
             ended_before,
             failed,
             skipped: bad,
@@ -210,7 +213,8 @@ impl BatchRun {
             tokio::select! {
                 biased;
                 _ = syncs.tick() => {
-                    self.write_held(true)?;
+                    self.write_held(self.held_before)?;
+                    self.held_before = self.held.last_key_value().map_or(0, |(place, _)| *place);
                     self.sync()?;
                 }
                 _ = shows.tick() => show(&self.look()),
@@ -225,7 +229,7 @@ impl BatchRun {
         while let Ok((run, rest)) = self.rests.try_recv() {
             self.take(run, rest)?;
         }
-        self.write_held(true)?;
+        self.write_held(u64::MAX)?;
         self.sync()?;
         let (is_halted, progress) = (self.is_halted(), self.look());
         let named = |job: Tracked| (job.custom_id.into_string(), job.run, job.standing);
@@ -280,15 +284,15 @@ impl BatchRun {
         let ending = Ending::read(&**self.engine.store(), &self.options.batch, &job.custom_id, run)?;
         if let Some(ending) = ending {
             self.held.insert(ending.place, (at, ending));
-            self.write_held(false)?;
+            self.write_held(0)?;
         }
         Ok(())
     }
 
-    /// Writes the lines whose turn it is. `all`: whatever has not come by now is no job of this file.
-    fn write_held(&mut self, all: bool) -> Result<(), Error> {
+    /// Writes the lines whose turn it is, and those up to `given_up`: what has not come by then is no job of this file.
+    fn write_held(&mut self, given_up: u64) -> Result<(), Error> {
         while let Some(first) = self.held.first_entry() {
-            if *first.key() > self.next_place && !all {
+            if *first.key() > self.next_place.max(given_up) {
                 return Ok(());
             }
             let (place, (at, ending)) = first.remove_entry();
