@@ -1,5 +1,6 @@
 //! An engine inside another program: one tool of its own, one model of its own, one directory. Kill it at any moment
-//! and start it again with the same directory: it goes on, and the ledger gets its line once.
+//! and start it again with the same directory: it goes on, and the ledger gets its line once. Its tool waits until there
+//! is a file `DIR/open` (`touch DIR/open`), so that there is time for that.
 
 use std::error::Error;
 use std::io::Write;

@@ -6,7 +6,7 @@
 //! 1. [`RunState::new`] makes the state of a submitted run.
 //! 2. [`RunState::effects`] says what must happen next.
 //! 3. The engine performs an effect and tells what happened as an [`Input`].
-//! 4. [`advance`] answers the next state and what became visible; the store commits both, and it goes on
+//! 4. [`advance()`] answers the next state and what became visible; the store commits both, and it goes on
 //!    at 2.
 //!
 //! Nothing here does I/O, asks a clock or draws a random number; nothing panics.

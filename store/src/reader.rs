@@ -10,8 +10,8 @@ use crate::catalog::{Catalog, Wanted};
 use crate::frame::Point;
 use crate::fs::{Fs, RealFs};
 use crate::journal::JOURNAL_DIR;
-use crate::recover::{Cut, read_segment, survey};
-use crate::scan::group_at;
+use crate::recover::{Cut, describe, read_segment, survey};
+use crate::scan::{Stop, group_at};
 use crate::segment;
 use crate::{Error, Record, Seq, Stream};
 
@@ -69,7 +69,11 @@ impl JournalReader {
         for (start, end) in &self.segments {
             let bytes = read_segment(&*self.disk, &self.dir, start.segment, end.offset)?;
             let mut at = *start;
-            while let Ok(group) = group_at(&bytes, &at) {
+            let stop = loop {
+                let group = match group_at(&bytes, &at) {
+                    Ok(group) => group,
+                    Err(stop) => break stop,
+                };
                 for (position, (offset, frame)) in (at.position..).zip(&group.frames) {
                     let record = frame.to_record().ok_or_else(|| Error::Damaged {
                         segment: segment::path(&self.dir, start.segment),
@@ -79,12 +83,18 @@ impl JournalReader {
                     visit(position, record);
                 }
                 at = group.end;
-            }
+            };
             if at != *end {
+                let (offset, reason) = match stop {
+                    Stop::Broken(broken) => (broken.offset, describe(&broken.reason, broken.record)),
+                    Stop::End | Stop::Footer | Stop::Newer(_) => {
+                        (at.offset, "it has changed since it was opened".to_owned())
+                    }
+                };
                 return Err(Error::Damaged {
                     segment: segment::path(&self.dir, start.segment),
-                    offset: at.offset,
-                    reason: "it has changed since it was opened".to_owned(),
+                    offset,
+                    reason,
                 });
             }
         }

@@ -62,7 +62,12 @@ impl Ls {
         output.flush()?;
         if list.as_array().is_some_and(Vec::is_empty) && !self.json {
             // Not an error, and nothing for a pipe.
-            let _ = writeln!(std::io::stderr(), "no runs in {}", context.dir().display());
+            let is_filtered = filter.status.is_some()
+                || filter.batch.is_some()
+                || filter.session.is_some()
+                || !filter.labels.is_empty();
+            let none = if is_filtered { "no run matches" } else { "no runs" };
+            let _ = writeln!(std::io::stderr(), "{none} in {}", context.dir().display());
         }
         Ok(Status::Done)
     }

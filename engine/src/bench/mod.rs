@@ -41,7 +41,7 @@ pub async fn bench(dir: &Path, quick: bool) -> Result<BenchReport, Error> {
     Ok(BenchReport::of(three(pairs), three(loads), meter::rss_bytes_max()))
 }
 
-/// One width of the store alone, as [`bench`] measures it: the disk's point and the store's.
+/// One width of the store alone, as [`bench()`] measures it: the disk's point and the store's.
 pub async fn store_point(dir: &Path, width: usize, time: Duration) -> Result<[CommitPoint; 2], Error> {
     let place = Place::make(dir)?;
     let mut pairs = commits(&place.0, &[width], time).await?;
@@ -49,7 +49,7 @@ pub async fn store_point(dir: &Path, width: usize, time: Duration) -> Result<[Co
     Ok([CommitPoint::of(raw), CommitPoint::of(store)])
 }
 
-/// One width of runs alone, as [`bench`] measures it.
+/// One width of runs alone, as [`bench()`] measures it.
 pub async fn runs_point(dir: &Path, width: usize, time: Duration) -> Result<RunPoint, Error> {
     let place = Place::make(dir)?;
     Ok(RunPoint::of(runs::load(&place.0.join("runs"), width, time).await?))

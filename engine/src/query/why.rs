@@ -134,9 +134,10 @@ fn unknown_outcome(snapshot: &Snapshot, recent: &Recent) -> Why {
     let first = call_name(snapshot.run, turn, calls.first().copied().unwrap_or_default());
     Why::new(
         format!(
-            "It waits for a person to say what became of {names}, which may have run when its engine ended"
+            "It waits for a person to say what became of {names}, which may have run when its engine ended: \
+             ran, failed, retry or undone"
         ),
-        format!("sprag resolve {first} --as ran/failed/retry/undone --reason R"),
+        format!("sprag resolve {first} --as ran --reason 'I looked'"),
     )
 }
 
