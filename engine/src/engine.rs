@@ -41,6 +41,18 @@ use crate::workspaces::Workspaces;
 /// Runs read at once while an engine opens.
 const SCAN_PAGE: usize = 4096;
 
+/// Says what an open has mended.
+fn tell(opening: &store::Opening) {
+    if let Some(store::Cut { segment, offset, reason }) = &opening.cut {
+        let segment = segment.display();
+        tracing::warn!(%segment, offset, reason, "a torn tail was cut; nothing of it was acknowledged");
+    }
+    // An empty journal has no state yet.
+    if let Some(reason) = opening.rebuilt.as_ref().filter(|_| opening.frames > 0) {
+        tracing::warn!(reason, "the state was rebuilt from the journal");
+    }
+}
+
 /// What `open` says when nothing can supervise commands.
 const NO_SUPERVISOR: &str = "nothing can supervise commands: make `engine::supervise_if_asked()` the first line of `main`, \
                              name a program that does with `Builder::supervisor`, or open `without_commands`";
@@ -162,6 +174,7 @@ impl Builder {
                 let options =
                     store::Options { opened_at_ms: self.clock.now().0, ..self.store_options.clone() };
                 let journal = Arc::new(JournalStore::open(&dir, options)?);
+                tell(journal.opening());
                 self.start(Arc::clone(&journal) as Arc<dyn Store>, Some(journal))
             }
         }
