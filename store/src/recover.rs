@@ -173,6 +173,9 @@ impl Surveyor<'_> {
             };
             let Some(head) = head else {
                 self.judge(&bytes, number, 0, 0, reason.as_deref().unwrap_or("it is empty"))?;
+                if was_durable(&bytes, 0, 0) {
+                    return Err(self.damaged(number, 0, "it has a footer and no head"));
+                }
                 cut = reason.map(|reason| Cut { segment: path.clone(), offset: 0, reason }).or(cut);
                 leftovers.push(path);
                 continue;

@@ -263,6 +263,8 @@ impl<'a> Verifier<'a> {
     fn no_groups(&mut self, number: u64, bytes: &[u8], is_continued: bool) {
         if is_continued {
             self.find(number, 0, None, "the segment holds nothing, but the next one continues it");
+        } else if ends_with_footer(bytes) {
+            self.find(number, 0, None, "the segment has a footer and no group");
         } else if let Some(offset) = bytes.iter().position(|byte| *byte != 0) {
             let segment = segment::path(self.dir, number);
             let reason = "a segment without a whole group is not empty".to_owned();

@@ -190,6 +190,18 @@ fn an_open_that_does_not_reach_the_footer_goes_no_further() {
     }
 }
 
+#[test]
+fn a_last_segment_that_is_another_one_is_damage() {
+    let dir = temp_dir();
+    let segments = closed(dir.path());
+    std::fs::remove_dir_all(dir.path().join("state")).unwrap();
+    std::fs::write(&segments[1].0, &segments[0].1).unwrap();
+    let found = verify(dir.path()).unwrap().findings;
+    assert!(matches!(&found[..], [one] if (&one.segment, one.offset) == (&segments[1].0, 0)), "{found:?}");
+    let refused = JournalStore::open(dir.path(), options(Arc::new(RealFs))).map(drop);
+    assert!(matches!(refused, Err(Error::Damaged { offset: 0, .. })), "{refused:?}");
+}
+
 /// Where each group of a segment lies.
 fn groups(bytes: &[u8], segment: u64) -> Vec<std::ops::Range<usize>> {
     let mut starts = Vec::new();
