@@ -202,6 +202,21 @@ fn a_last_segment_that_is_another_one_is_damage() {
     assert!(matches!(refused, Err(Error::Damaged { offset: 0, .. })), "{refused:?}");
 }
 
+#[test]
+fn a_state_of_another_journal_is_not_gone_on_with() {
+    let [one, other] = [temp_dir(), temp_dir()];
+    open(other.path()).close().unwrap();
+    closed(one.path());
+    let [own, foreign] = [&one, &other].map(|dir| dir.path().join("state"));
+    std::fs::remove_dir_all(&own).unwrap();
+    std::fs::rename(foreign, &own).unwrap();
+    let refused = JournalStore::open(one.path(), options(Arc::new(RealFs))).map(drop);
+    assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+    assert_eq!(verify(one.path()).unwrap().findings, []);
+    std::fs::remove_dir_all(&own).unwrap();
+    assert_eq!(seqs(&open(one.path()), run(1)), [0, 1, 2, 3]);
+}
+
 /// Where each group of a segment lies.
 fn groups(bytes: &[u8], segment: u64) -> Vec<std::ops::Range<usize>> {
     let mut starts = Vec::new();
