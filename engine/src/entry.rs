@@ -11,9 +11,10 @@ use model::{Message, Role};
 use tokio::sync::mpsc;
 
 use crate::driver::{Abort, Attached};
-use crate::engine::{Engine, RunHandle};
+use crate::engine::Engine;
 use crate::error::{Error, TranscriptNotContinuable};
 use crate::event::{AgentEvent, Stamped};
+use crate::handle::RunHandle;
 use crate::job::Job;
 use crate::runs::{Rest, lock};
 use crate::sink::EventSink;

@@ -14,10 +14,10 @@ use store::{Store, Stream as Chain};
 use tokio::sync::broadcast::{self, error::TryRecvError};
 
 use crate::driver::{decode_moved, inbox_message, read_first};
-use crate::engine::RunHandle;
 use crate::error::Error;
 use crate::event::{AgentEvent, Place, Stamped};
 use crate::fold::Fold;
+use crate::handle::RunHandle;
 use crate::keys;
 use crate::runs::{LIVE_UPDATES_MAX, Live, Watched};
 

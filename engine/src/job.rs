@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use model::input::Submission;
 use model::message::UserMessage;
@@ -107,7 +108,7 @@ pub struct JobFacts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<PathBuf>,
     /// Names of its tools.
-    pub tools: Vec<String>,
+    pub tools: Arc<[String]>,
     /// System prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
@@ -122,7 +123,7 @@ pub struct JobFacts {
     /// How calls of one answer run.
     pub tool_execution: ToolExecution,
     /// Limits of each tool.
-    pub tool_limits: BTreeMap<String, ToolLimits>,
+    pub tool_limits: Arc<BTreeMap<String, ToolLimits>>,
 }
 
 /// The limits of one tool in one run.
@@ -220,8 +221,8 @@ pub(crate) fn submission(
         custom_id: job.custom_id.clone(),
         batch: job.batch.clone(),
         workspace: job.workspace.clone(),
-        tool_limits: tools.iter().map(limits_of).collect(),
-        tools,
+        tool_limits: Arc::new(tools.iter().map(limits_of).collect()),
+        tools: tools.into(),
         system: job.system.clone(),
         labels: job.labels.clone(),
         model: (Label::from(model).as_str() != model).then(|| model.to_owned()),
@@ -263,7 +264,7 @@ pub(crate) fn continuation(store: &dyn store::Store, run: RunId) -> Result<Job, 
         session: Some(first.submission.session.clone()),
         model: Some(facts.model.unwrap_or_else(|| first.submission.model.as_str().to_owned())),
         workspace: facts.workspace,
-        tools: Some(facts.tools),
+        tools: Some(facts.tools.to_vec()),
         system: facts.system,
         tool_execution: Some(facts.tool_execution),
         labels: facts.labels,

@@ -19,6 +19,7 @@
 mod accept;
 pub mod batch;
 pub mod bench;
+mod builder;
 mod clock;
 pub mod config;
 pub mod control;
@@ -31,6 +32,7 @@ mod error;
 mod event;
 mod events;
 mod fold;
+mod handle;
 pub mod harness;
 mod job;
 mod keys;
@@ -48,11 +50,12 @@ pub mod tool;
 mod view;
 mod workspaces;
 
+pub use builder::Builder;
 pub use clock::{Clock, SystemClock, TimerClock, rfc3339};
 pub use config::{Config, data_dir};
 pub use disk::network_file_system;
 pub use driver::Abort;
-pub use engine::{Builder, Engine, RunHandle};
+pub use engine::Engine;
 pub use entry::{
     LoopConfig, LoopEnd, agent_loop, agent_loop_continue, check_continuable, run_agent_loop,
     run_agent_loop_continue, run_loop,
@@ -61,6 +64,7 @@ pub use error::{Error, TranscriptNotContinuable};
 pub use event::{AgentEvent, CallView, Place, Stamped};
 pub use events::EventReader;
 pub use fold::{Dangling, Entry, Fold, Shown};
+pub use handle::RunHandle;
 pub use harness::Harness;
 pub use job::{Job, JobFacts, ToolLimits};
 pub use models::ModelError;

@@ -3,7 +3,7 @@
 //! Owns the meeting point of drivers, handles and observers. It must never hold a run's state: that is in the store.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use model::{Millis, Outcome, ParkReason, RunId};
 use tokio::sync::{Notify, broadcast, mpsc, watch};
@@ -55,62 +55,78 @@ pub(crate) struct Live {
     pub(crate) update: Stamped,
 }
 
-/// One run's meeting point.
+/// One run's meeting point. What nobody asks for is not made: there are as many of these as runs under way.
 #[derive(Debug)]
 pub(crate) struct Watched {
     /// Something was accepted into the inbox.
     pub(crate) inbox: Notify,
-    rest: watch::Sender<Option<Rest>>,
-    committed: watch::Sender<u64>,
-    live: Mutex<Option<broadcast::Sender<Live>>>,
+    rest: Mutex<Option<Rest>>,
+    /// `rest` has changed.
+    rested: Notify,
+    committed: OnceLock<watch::Sender<u64>>,
+    live: OnceLock<broadcast::Sender<Live>>,
 }
 
 impl Watched {
     fn new() -> Self {
         Self {
             inbox: Notify::new(),
-            rest: watch::Sender::new(None),
-            committed: watch::Sender::new(0),
-            live: Mutex::new(None),
+            rest: Mutex::new(None),
+            rested: Notify::new(),
+            committed: OnceLock::new(),
+            live: OnceLock::new(),
         }
     }
 
-    /// Tells that the run rests, or moves again.
     fn set_rest(&self, rest: Option<Rest>) {
-        self.rest.send_replace(rest);
+        *lock(&self.rest) = rest;
+        self.rested.notify_waiters();
     }
 
-    /// Follows where the run rests.
-    pub(crate) fn rest(&self) -> watch::Receiver<Option<Rest>> {
-        self.rest.subscribe()
+    /// Where the run rests; none while it moves.
+    pub(crate) fn rest(&self) -> Option<Rest> {
+        lock(&self.rest).clone()
+    }
+
+    /// Waits until the run rests and does not move on by itself.
+    pub(crate) async fn until_rest(&self) -> Rest {
+        loop {
+            let changed = self.rested.notified();
+            tokio::pin!(changed);
+            // From here on a change is not missed.
+            changed.as_mut().enable();
+            if let Some(rest) = self.rest().filter(|rest| !rest.is_waiting()) {
+                return rest;
+            }
+            changed.await;
+        }
     }
 
     /// Tells the sequence of the newest commit.
     pub(crate) fn set_committed(&self, seq: u64) {
-        // Nobody listens to most runs: a plain check is cheaper than waking nobody.
-        if self.committed.receiver_count() > 0 {
-            self.committed.send_replace(seq);
+        if let Some(committed) = self.committed.get() {
+            committed.send_replace(seq);
         }
     }
 
     /// Follows the newest commit.
     pub(crate) fn committed(&self) -> watch::Receiver<u64> {
-        self.committed.subscribe()
+        self.committed.get_or_init(|| watch::Sender::new(0)).subscribe()
     }
 
     /// Follows live updates from now on.
     pub(crate) fn updates(&self) -> broadcast::Receiver<Live> {
-        lock(&self.live).get_or_insert_with(|| broadcast::channel(LIVE_UPDATES_MAX).0).subscribe()
+        self.live.get_or_init(|| broadcast::channel(LIVE_UPDATES_MAX).0).subscribe()
     }
 
     /// True if anybody follows live updates.
     pub(crate) fn has_listeners(&self) -> bool {
-        lock(&self.live).as_ref().is_some_and(|live| live.receiver_count() > 0)
+        self.live.get().is_some_and(|live| live.receiver_count() > 0)
     }
 
     /// Passes a live update on to whoever follows.
     pub(crate) fn update(&self, update: Live) {
-        if let Some(live) = lock(&self.live).as_ref() {
+        if let Some(live) = self.live.get() {
             // An error means that nobody listens any more.
             let _ = live.send(update);
         }
@@ -119,13 +135,16 @@ impl Watched {
 
 /// Where runs come to rest, in the order in which it happens; none: the run moves again. It holds at most what happened
 /// since it was last read.
-pub(crate) type Rests = mpsc::UnboundedReceiver<(RunId, Option<Rest>)>;
+pub(crate) type Rests = mpsc::UnboundedReceiver<Rested>;
+
+/// A run, and where it rests.
+type Rested = (RunId, Option<Rest>);
 
 /// The meeting points of all runs that anybody is interested in.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     watched: Mutex<HashMap<RunId, Arc<Watched>>>,
-    followers: Mutex<Vec<mpsc::UnboundedSender<(RunId, Option<Rest>)>>>,
+    followers: Mutex<Vec<mpsc::UnboundedSender<Rested>>>,
 }
 
 impl Runs {

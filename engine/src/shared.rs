@@ -2,13 +2,14 @@
 //!
 //! Owns handles only: the store, the clock, the tools, the providers, the harness. It must never hold a run's state.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use model::ToolResult;
-use model::state::Owner;
+use model::input::Hook;
+use model::state::{Owner, Wants};
 use store::{Epoch, Store};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -16,13 +17,23 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::harness::Harness;
+use crate::job::JobFacts;
+use crate::job::ToolLimits;
 use crate::lanes::Lanes;
 use crate::models::Models;
 use crate::report::Report;
-use crate::runs::Runs;
+use crate::runs::{Runs, lock};
 use crate::tool::ToolSpec;
+use crate::tool::bash;
+use crate::tool::builtin::BUILTIN;
 use crate::tool::registry::Registry;
 use crate::workspaces::Workspaces;
+
+/// Tools and the limits of each, as runs keep them.
+type ToolFacts = (Arc<[String]>, Arc<BTreeMap<String, ToolLimits>>);
+
+/// Different sets of tools, with their limits, that runs share.
+const TOOL_FACTS_MAX: usize = 64;
 
 /// The inside of an engine.
 pub(crate) struct Shared {
@@ -34,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) tools: Registry,
     pub(crate) tool_lists: Mutex<HashMap<Vec<String>, Arc<[ToolSpec]>>>,
+    /// Tools and their limits as runs keep them; see `share`.
+    pub(crate) tool_facts: Mutex<Vec<ToolFacts>>,
     pub(crate) models: Models,
     pub(crate) harness: Harness,
     pub(crate) runs: Runs,
@@ -55,4 +68,64 @@ impl Shared {
     pub(crate) fn owner(&self) -> Owner {
         Owner { epoch: self.epoch.0, boot_id: self.boot_id }
     }
+}
+
+impl Shared {
+    pub(crate) fn wants(&self) -> Wants {
+        let hooks = self.harness.hooks.as_ref();
+        let wanted: &[Hook] = hooks.map_or(&[], |hooks| hooks.wanted());
+        let wants = Wants {
+            has_sources: self.harness.sources.is_some(),
+            compacts: self.harness.context.as_ref().is_some_and(|context| context.can_summarise()),
+            ..Wants::default()
+        };
+        wanted.iter().fold(wants, |wants, hook| wants.with_hook(*hook))
+    }
+
+    /// The names of all tools, in the order in which they were given.
+    pub(crate) fn tool_names(&self) -> Vec<String> {
+        self.tools.specs().iter().map(|spec| spec.name.clone()).collect()
+    }
+
+    /// What the named tools say of themselves; one list for all runs with the same tools.
+    pub(crate) fn tool_list(&self, names: &[String]) -> Arc<[ToolSpec]> {
+        let mut lists = lock(&self.tool_lists);
+        if let Some(list) = lists.get(names) {
+            return Arc::clone(list);
+        }
+        let specs = self.tools.specs();
+        let list: Arc<[ToolSpec]> = specs.iter().filter(|spec| names.contains(&spec.name)).cloned().collect();
+        lists.insert(names.to_vec(), Arc::clone(&list));
+        list
+    }
+
+    /// Lets runs with the same tools share what they keep of them.
+    pub(crate) fn share(&self, facts: &mut JobFacts) {
+        let mut known = lock(&self.tool_facts);
+        match known.iter().find(|known| (&known.0, &known.1) == (&facts.tools, &facts.tool_limits)) {
+            Some((tools, limits)) => {
+                (facts.tools, facts.tool_limits) = (Arc::clone(tools), Arc::clone(limits));
+            }
+            None if known.len() < TOOL_FACTS_MAX => {
+                known.push((Arc::clone(&facts.tools), Arc::clone(&facts.tool_limits)));
+            }
+            None => {}
+        }
+    }
+
+    /// The tools of a job that names none: the configured ones, and those that the program added.
+    pub(crate) fn default_tools(&self) -> Vec<String> {
+        let mut names = self.config.defaults.tools.clone();
+        let added = self.tool_names().into_iter().filter(|name| !is_builtin(name));
+        for name in added {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+fn is_builtin(name: &str) -> bool {
+    name == bash::NAME || BUILTIN.contains(&name)
 }

@@ -4,28 +4,26 @@
 //! it holds of a job is its id and where it stands; everything else is read when the job ends.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use model::{Outcome, ParkReason, Phase, RunId};
+use model::RunId;
 use store::Store;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::ending::{Committed, Ending, ResultLine};
+use super::ending::{Ending, ResultLine};
 use super::joblog::JobLog;
-use super::jobs::{BadLine, BatchJob, JobsFile};
+use super::jobs::{BadLine, JobsFile};
+use super::known::{Known, Standing, Tracked, parked};
 use super::results::{Mended, Results};
 use super::{Error, Halt};
-use crate::driver::read_first;
 use crate::engine::Engine;
 use crate::job::Job;
 use crate::keys;
 use crate::runs::{Rest, Rests};
 
-/// How often what was written is made durable, and lines that wait for an earlier place are given up waiting.
+/// How often what was written is made durable. A line waits at least as long for one with an earlier place.
 pub(super) const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// Characters of a prompt that name a version of a line.
-const PROMPT_CHARS_MAX: usize = 40;
 
 /// What a batch is run with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,34 +40,6 @@ pub struct Options {
     pub halt: Option<Halt>,
     /// Lines that cannot be run are left out.
     pub skips_invalid: bool,
-}
-
-/// Where a job stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It runs, or will.
-    Going,
-    /// It waits for a timer.
-    Waiting,
-    /// It needs a person, for this reason.
-    Parked(String),
-    /// The engine stopped before it ended.
-    Stopped,
-    /// The engine could not go on with it, for this reason of its own.
-    Broken(String),
-    /// It has ended.
-    Ended(Outcome),
-}
-
-impl Standing {
-    /// What a halt counts.
-    fn is_failure(&self) -> bool {
-        match self {
-            Self::Ended(Outcome::Failed | Outcome::Blocked | Outcome::TimedOut) => true,
-            Self::Ended(Outcome::Completed | Outcome::Cancelled) => false,
-            Self::Going | Self::Waiting | Self::Parked(_) | Self::Stopped | Self::Broken(_) => false,
-        }
-    }
 }
 
 /// How far a batch is.
@@ -104,38 +74,6 @@ pub struct Summary {
     pub is_halted: bool,
 }
 
-/// The jobs of a file, by what the store knows of them.
-#[derive(Debug, Default)]
-struct Known {
-    fresh: Vec<Job>,
-    tracked: Vec<Tracked>,
-    /// Jobs that were accepted and have not ended.
-    live: Vec<RunId>,
-    /// Lines that cannot be run.
-    bad: Vec<BadLine>,
-}
-
-/// A job that is followed.
-#[derive(Debug)]
-struct Tracked {
-    custom_id: Box<str>,
-    run: RunId,
-    standing: Standing,
-}
-
-/// How many jobs are known, by what the store knows of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Survey {
-    /// Not submitted yet.
-    pub fresh: usize,
-    /// Accepted, and not ended.
-    pub live: usize,
-    /// Ended.
-    pub ended: usize,
-    /// Lines that cannot be run.
-    pub bad: Vec<BadLine>,
-}
-
 /// A batch under way.
 pub struct BatchRun {
     engine: Engine,
@@ -151,109 +89,14 @@ pub struct BatchRun {
     held: BTreeMap<u64, (usize, Ending)>,
     /// The place of the next line.
     next_place: u64,
+    /// The last place that was held when the file was last synced.
+    held_before: u64,
     ended_before: u64,
     failed: u64,
     skipped: Vec<BadLine>,
     mended: Mended,
     started: Instant,
     looked: (Instant, u64),
-}
-
-/// What a store knows of a file's jobs, without submitting any. `engine` says whether it would accept those that are new.
-pub fn survey(
-    store: &dyn Store,
-    engine: &Engine,
-    batch: &str,
-    path: &Path,
-    file: JobsFile,
-) -> Result<Survey, Error> {
-    let Known { fresh, tracked, live, bad } = Known::of(store, engine, batch, path, file)?;
-    let (fresh, live) = (fresh.len(), live.len());
-    Ok(Survey { fresh, live, ended: tracked.len() - fresh - live, bad })
-}
-
-impl Known {
-    fn of(
-        store: &dyn Store,
-        engine: &Engine,
-        batch: &str,
-        path: &Path,
-        file: JobsFile,
-    ) -> Result<Self, Error> {
-        let mut known = Self { bad: file.bad, ..Self::default() };
-        for job in file.jobs {
-            let line = job.line;
-            if let Some(reason) = known.take(store, engine, batch, job)? {
-                known.bad.push(BadLine { file: path.to_owned(), line, column: 1, reason });
-            }
-        }
-        known.bad.sort_by_key(|line| line.line);
-        Ok(known)
-    }
-
-    /// Takes a job in; answers why its line must be refused.
-    fn take(
-        &mut self,
-        store: &dyn Store,
-        engine: &Engine,
-        batch: &str,
-        job: BatchJob,
-    ) -> Result<Option<String>, crate::Error> {
-        let run = keys::batch_run(batch, &job.custom_id);
-        let standing = match Committed::of(store, run)? {
-            None => {
-                if let Err(error) = engine.check(&job.job) {
-                    return Ok(Some(error.to_string()));
-                }
-                self.fresh.push(job.job);
-                Standing::Going
-            }
-            Some(Committed { meta, .. }) if meta.version != job.job.version => {
-                return changed(store, run, meta.version, &job).map(Some);
-            }
-            Some(Committed { state, .. }) => match &state.core.phase {
-                Phase::Done { outcome, .. } => Standing::Ended(*outcome),
-                phase => {
-                    self.live.push(run);
-                    if let Phase::Parked { reason, .. } = phase { parked(reason) } else { Standing::Going }
-                }
-            },
-        };
-        self.tracked.push(Tracked { custom_id: job.custom_id.into(), run, standing });
-        Ok(None)
-    }
-}
-
-/// Names both versions of a job's line.
-fn changed(
-    store: &dyn Store,
-    run: RunId,
-    accepted: Option<[u8; 16]>,
-    job: &BatchJob,
-) -> Result<String, crate::Error> {
-    let name = |version: Option<[u8; 16]>, prompts: &[model::Message]| {
-        let digits: String = version.iter().flatten().take(6).map(|byte| format!("{byte:02x}")).collect();
-        let prompt = prompts.last().map(model::Message::joined_text).unwrap_or_default();
-        let words: String = prompt.chars().take(PROMPT_CHARS_MAX).collect();
-        format!("{digits} ({words:?})")
-    };
-    let first = read_first(store, run)?;
-    Ok(format!(
-        "job `{}` was accepted as version {} and the line is now version {}; give the new one another custom_id, or \
-         restore the line",
-        job.custom_id,
-        name(accepted, &first.submission.prompts),
-        name(job.job.version, &job.job.prompts),
-    ))
-}
-
-fn parked(reason: &ParkReason) -> Standing {
-    Standing::Parked(match reason {
-        ParkReason::Approval | ParkReason::UnknownOutcome | ParkReason::Quarantine => {
-            reason.name().to_owned()
-        }
-        ParkReason::Budget(label) | ParkReason::Missing(label) => format!("{}: {label}", reason.name()),
-    })
 }
 
 impl BatchRun {
@@ -297,6 +140,7 @@ impl BatchRun {
             joblog,
             held: BTreeMap::new(),
             next_place: 1,
+            held_before: 0,
             ended_before,
             failed,
             skipped: bad,
@@ -369,7 +213,8 @@ impl BatchRun {
             tokio::select! {
                 biased;
                 _ = syncs.tick() => {
-                    self.write_held(true)?;
+                    self.write_held(self.held_before)?;
+                    self.held_before = self.held.last_key_value().map_or(0, |(place, _)| *place);
                     self.sync()?;
                 }
                 _ = shows.tick() => show(&self.look()),
@@ -384,7 +229,7 @@ impl BatchRun {
         while let Ok((run, rest)) = self.rests.try_recv() {
             self.take(run, rest)?;
         }
-        self.write_held(true)?;
+        self.write_held(u64::MAX)?;
         self.sync()?;
         let (is_halted, progress) = (self.is_halted(), self.look());
         let named = |job: Tracked| (job.custom_id.into_string(), job.run, job.standing);
@@ -439,15 +284,15 @@ impl BatchRun {
         let ending = Ending::read(&**self.engine.store(), &self.options.batch, &job.custom_id, run)?;
         if let Some(ending) = ending {
             self.held.insert(ending.place, (at, ending));
-            self.write_held(false)?;
+            self.write_held(0)?;
         }
         Ok(())
     }
 
-    /// Writes the lines whose turn it is. `all`: whatever has not come by now is no job of this file.
-    fn write_held(&mut self, all: bool) -> Result<(), Error> {
+    /// Writes the lines whose turn it is, and those up to `given_up`: what has not come by then is no job of this file.
+    fn write_held(&mut self, given_up: u64) -> Result<(), Error> {
         while let Some(first) = self.held.first_entry() {
-            if *first.key() > self.next_place && !all {
+            if *first.key() > self.next_place.max(given_up) {
                 return Ok(());
             }
             let (place, (at, ending)) = first.remove_entry();

@@ -160,7 +160,7 @@ impl Driver {
         }
         self.inbox.forget(&self.state.core.cursors);
         if is_durable {
-            self.unsynced.clear();
+            self.unsynced = Vec::new();
             self.untold.retain(|(effect, _)| self.effects.contains(effect));
             self.sweep_calls();
         } else if let Some(effect) = effect {

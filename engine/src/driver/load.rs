@@ -10,9 +10,8 @@ use model::encode::{Encoded, Part};
 use model::inbox::Item;
 use model::input::Submission;
 use model::phase::EntryRef;
-use model::{Message, Millis, Record, RunId, RunState};
+use model::{JsonText, Message, Millis, Record, RunId, RunState};
 use store::{Store, Stream};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::context::Context;
@@ -27,9 +26,6 @@ use crate::shared::Shared;
 
 /// Records read from the journal at once.
 const PAGE: usize = 256;
-/// Partial results of tools that wait to be passed on.
-const TOOL_UPDATES_MAX: usize = 64;
-
 /// The first record of a run.
 pub(crate) struct First {
     pub(crate) submission: Arc<Submission>,
@@ -43,13 +39,19 @@ impl Driver {
         let (state, inbox_len) = load_state(store, run)?.ok_or_else(|| Error::NoSuchRun(run.to_string()))?;
         let first = read_first(store, run)?;
         let watched = shared.runs.watch(run);
-        let facts =
-            JobFacts::of(&first.submission).map_err(|error| Error::Job(format!("run {run}: {error}")))?;
+        let mut submission = first.submission;
+        let mut facts =
+            JobFacts::of(&submission).map_err(|error| Error::Job(format!("run {run}: {error}")))?;
+        shared.share(&mut facts);
+        if let Some(submission) = Arc::get_mut(&mut submission) {
+            // The facts say the same; thousands of runs may wait at once.
+            submission.job = JsonText::empty();
+        }
         let origin = Origin {
             run,
-            session: first.submission.session.clone(),
+            session: submission.session.clone(),
             custom_id: facts.custom_id.clone().unwrap_or_default(),
-            prompt: first.submission.prompts.first().map(Message::joined_text).unwrap_or_default(),
+            prompt: submission.prompts.first().map(Message::joined_text).unwrap_or_default(),
             workspace: facts.workspace.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
         };
         let (encoded, _) = Encoded::all(&state);
@@ -64,7 +66,7 @@ impl Driver {
             effects: state.effects(),
             encoded,
             state,
-            fold: Fold::new(first.submission, is_eventful),
+            fold: Fold::new(submission, is_eventful),
             context: Context::default(),
             inbox: Inbox::default(),
             active: Vec::new(),
@@ -74,7 +76,7 @@ impl Driver {
             refused_request: None,
             plans: Vec::new(),
             takeovers: Vec::new(),
-            updates: mpsc::channel(TOOL_UPDATES_MAX),
+            updates: None,
             cancel: CancellationToken::new(),
             deadline: None,
             unsynced: Vec::new(),

@@ -27,7 +27,6 @@ use model::inbox::Control;
 use model::input::{Failure, RecoveryClass};
 use model::phase::StreamStage;
 use model::{Effect, Fact, Label, Millis, Phase, RunId, RunState};
-use tokio::sync::mpsc;
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +35,7 @@ pub(crate) use load::{decode_moved, inbox_message, load_state, read_first, sessi
 use self::context::Context;
 use self::inbox::Inbox;
 use self::model_call::{ModelCall, ModelNews};
-use self::tool_call::{PlannedCall, Takeover, ToolUpdate};
+use self::tool_call::{PlannedCall, Takeover, ToolUpdate, ToolUpdates};
 use crate::error::Error;
 use crate::fold::Fold;
 use crate::job::JobFacts;
@@ -113,7 +112,8 @@ pub(crate) struct Driver {
     plans: Vec<PlannedCall>,
     /// Calls that a former owner started, by turn and index.
     takeovers: Vec<((u32, u16), Takeover)>,
-    updates: (mpsc::Sender<ToolUpdate>, mpsc::Receiver<ToolUpdate>),
+    /// Partial results of tools; made when a call is followed.
+    updates: Option<ToolUpdates>,
     /// Cancelled when the run is to end: whatever is under way ends soon.
     cancel: CancellationToken,
     deadline: Option<(Millis, Pin<Box<Sleep>>)>,
@@ -135,19 +135,19 @@ const UNNAMED_ABORT: &str = "Agent run aborted";
 
 impl Driver {
     /// Moves the run until it rests.
-    pub(crate) async fn drive(mut self) -> Result<Left, Error> {
+    pub(crate) async fn drive(&mut self) -> Result<Left, Error> {
         loop {
             if !self.is_stopping && self.shared.stop.is_cancelled() {
                 self.stop();
             }
             if self.state.core.owner != self.shared.owner() {
                 // A failed barrier took back that the run is ours, and what was settled with it.
-                self.settle().await?;
+                Box::pin(self.settle()).await?;
             }
             if let Some(rest) = self.rest() {
                 let inbox_len = self.inbox.len();
                 let left = Left { rest, inbox_len };
-                return self.sink_failure.map_or(Ok(left), |failure| Err(Error::Sink(failure)));
+                return self.sink_failure.take().map_or(Ok(left), |failure| Err(Error::Sink(failure)));
             }
             if self.shared.drain.is_cancelled() && !self.is_stopping && self.is_between_turns() {
                 self.stop();
@@ -157,7 +157,7 @@ impl Driver {
             } else if self.is_stopping && self.active.is_empty() {
                 self.step(None, Fact::Stopped).await?;
                 return Ok(Left { rest: Rest::Stopped, inbox_len: self.inbox.len() });
-            } else if let Some(Performed { effect, fact }) = self.perform().await? {
+            } else if let Some(Performed { effect, fact }) = Box::pin(self.perform()).await? {
                 self.step(Some(effect), fact).await?;
             } else {
                 self.wait().await?;
@@ -237,8 +237,13 @@ impl Driver {
         Some(Fact::CancelRequested { position: None, reason: Label::from(reason), is_handoff })
     }
 
-    /// Commits what follows from a fact, and lets it take effect on what is under way.
-    async fn step(&mut self, effect: Option<Effect>, fact: Fact) -> Result<(), Error> {
+    /// Commits what follows from a fact, and lets it take effect on what is under way. On the heap: a run that waits
+    /// does not keep room for it.
+    fn step(&mut self, effect: Option<Effect>, fact: Fact) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(self.step_now(effect, fact))
+    }
+
+    async fn step_now(&mut self, effect: Option<Effect>, fact: Fact) -> Result<(), Error> {
         // An abort by the program is older than whatever it has interrupted.
         if !matches!(fact, Fact::CancelRequested { .. })
             && let Some(cancel) = self.abort_of_program()
@@ -269,13 +274,15 @@ impl Driver {
             biased;
             () = self.shared.stop.cancelled(), if !self.is_stopping => self.stop(),
             () = cancelled(abort.as_ref()), if abort.is_some() && !is_aborting => {}
-            Some(update) = self.updates.1.recv() => self.publish_tool_update(update).await,
+            Some(update) = next_update(&mut self.updates), if self.updates.is_some() => {
+                Box::pin(self.publish_tool_update(update)).await;
+            }
             Some(performed) = self.performing.next(), if !self.performing.is_empty() => {
-                self.flush_tool_updates().await;
+                Box::pin(self.flush_tool_updates()).await;
                 self.step(Some(performed.effect), performed.fact).await?;
             }
             news = next_news(&mut self.model, &self.cancel), if self.model.is_some() => {
-                self.take_news(news).await?;
+                Box::pin(self.take_news(news)).await?;
             }
             () = self.watched.inbox.notified() => self.read_inbox()?,
             () = elapsed(&mut self.deadline), if self.deadline.is_some() && !is_aborting => {}
@@ -355,6 +362,13 @@ async fn elapsed(deadline: &mut Option<(Millis, Pin<Box<Sleep>>)>) {
     if let Some((_, sleep)) = deadline {
         sleep.as_mut().await;
         *deadline = None;
+    }
+}
+
+async fn next_update(updates: &mut Option<ToolUpdates>) -> Option<ToolUpdate> {
+    match updates {
+        Some((_, updates)) => updates.recv().await,
+        None => None,
     }
 }
 

@@ -61,6 +61,11 @@ pub(super) struct ToolUpdate {
     partial: ToolResult,
 }
 
+/// The way of partial results from calls to their run.
+pub(super) type ToolUpdates = (mpsc::Sender<ToolUpdate>, mpsc::Receiver<ToolUpdate>);
+
+/// Partial results of tools that wait to be passed on.
+const TOOL_UPDATES_MAX: usize = 64;
 /// How long a tool may go on after the run was aborted, before it is dropped.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 /// Partial results of one call that wait to be passed on.
@@ -148,7 +153,7 @@ impl Driver {
             return Some(returned(ToolResult::error(format!("Tool {} not found", plan.call.name))));
         };
         let (context, partials) = self.call_context(turn, index, &plan);
-        let forward = partials.map(|partials| (partials, self.updates.0.clone()));
+        let forward = partials.map(|partials| (partials, self.tool_updates()));
         let (cancel, effect) = (self.cancel.clone(), effect.clone());
         let policy = self.unknown_policy(index);
         let has_siblings = self.has_siblings();
@@ -224,9 +229,13 @@ impl Driver {
 
     /// Partial results that arrived before a call ended are shown before its end; later ones are dropped.
     pub(super) async fn flush_tool_updates(&mut self) {
-        while let Ok(update) = self.updates.1.try_recv() {
+        while let Some(update) = self.updates.as_mut().and_then(|(_, updates)| updates.try_recv().ok()) {
             self.publish_tool_update(update).await;
         }
+    }
+
+    fn tool_updates(&mut self) -> mpsc::Sender<ToolUpdate> {
+        self.updates.get_or_insert_with(|| mpsc::channel(TOOL_UPDATES_MAX)).0.clone()
     }
 }
 

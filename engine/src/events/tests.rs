@@ -43,7 +43,7 @@ fn script() -> Value {
     ] })
 }
 
-async fn started(builder: crate::engine::Builder) -> RunHandle {
+async fn started(builder: crate::builder::Builder) -> RunHandle {
     let count = Count(ToolSpec::new("count", "counts", json!({ "type": "object" })));
     let engine = builder
         .provider("m", Rehearsal::from_value(&script()).unwrap())

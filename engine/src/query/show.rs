@@ -280,7 +280,7 @@ fn job(store: &dyn Store, run: RunId, core: &Core) -> Result<JobView, Error> {
         prompt: texts.join("\n").chars().take(PROMPT_CHARS_MAX).collect(),
         thinking: core.thinking.to_string(),
         workspace: facts.workspace,
-        tools: facts.tools,
+        tools: facts.tools.to_vec(),
     })
 }
 

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use store::Store;
 
-use crate::engine::Builder;
+use crate::builder::Builder;
 use crate::harness::{BatchCall, HookContext, Hooks, Permission};
 use crate::provider::Rehearsal;
 use crate::query::{self, Filter, Status};

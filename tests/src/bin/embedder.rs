@@ -69,6 +69,8 @@ async fn embed(order: &Value) {
             },
             () = tokio::time::sleep(Duration::from_millis(5)) => {}
         }
+        // What was noted came before the rest that it led to, so it is looked at afterwards and told first.
+        let rest = tokio::time::timeout(Duration::ZERO, run.outcome()).await;
         let notes = engine.report();
         for note in notes.iter().skip(noted).filter(|note| note.call.is_some()) {
             say(&json!({ "found": note.found.name() }));
@@ -78,7 +80,6 @@ async fn embed(order: &Value) {
             say(&end);
             break;
         }
-        let rest = tokio::time::timeout(Duration::ZERO, run.outcome()).await;
         match rest {
             Ok(Ok(Rest::Parked(reason))) if !is_told => {
                 say(&json!({ "parked": reason.name() }));

@@ -18,6 +18,9 @@ use serde_json::Value;
 use crate::log::{Log, body, event_line, label};
 use crate::parts::{Answer, Body, Reply, ScriptedHooks, ScriptedModel, ScriptedSources, ScriptedTool};
 
+/// Finds a tool when a model first calls it.
+type Resolver = fn(&str) -> Result<Option<Body>, String>;
+
 /// One scenario. Everything that is not said takes no part.
 #[derive(Clone, Default)]
 pub struct Script {
@@ -33,7 +36,7 @@ pub struct Script {
     pub answers: Vec<(&'static str, Answer)>,
     pub abort: Option<AbortAt>,
     pub sink_fails_at: Option<&'static str>,
-    pub deferred: Option<fn(&str) -> Result<Option<Body>, String>>,
+    pub deferred: Option<Resolver>,
     pub is_sequential: bool,
     pub shown: Shown,
     pub continues: Continues,
