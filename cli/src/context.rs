@@ -85,14 +85,22 @@ impl Context {
         }
     }
 
-    /// True if there is a journal; a directory that no run was ever started in has none.
+    /// True if there is a journal; a directory that no run was ever started in has none. One that has a state has lost
+    /// it.
     pub(crate) fn has_journal(&self) -> Result<bool, Failure> {
         let journal = self.dir.join("journal");
-        journal.try_exists().map_err(|error| {
+        let has_journal = journal.try_exists().map_err(|error| {
             let message =
                 format!("{} cannot be read ({error}); choose another with --data", journal.display());
             Failure::new(Status::Store, message)
-        })
+        })?;
+        if !has_journal && self.dir.join("state").exists() {
+            let dir = self.dir.display();
+            let message =
+                format!("{dir} has a state and no journal: data is missing; restore it from a copy");
+            return Err(Failure::new(Status::Store, message));
+        }
+        Ok(has_journal)
     }
 
     /// Answers a question from the owner, or from the journal if there is none, as JSON either way.

@@ -84,7 +84,11 @@ impl Screen {
 
     /// Says something beside the answers, on a line of its own.
     pub(crate) fn note(&mut self, line: &str) -> io::Result<()> {
-        self.end_line()?;
+        match self.end_line() {
+            // Whoever has enough of the answers is told the rest all the same.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
         // With stderr gone, the answers are all there is.
         let _ = writeln!(self.stderr, "{line}");
         Ok(())

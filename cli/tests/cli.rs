@@ -374,6 +374,35 @@ fn a_closed_pipe_ends_a_command_quietly() {
 }
 
 #[test]
+fn a_run_that_nobody_reads_any_more_is_left_as_a_signal_leaves_it() {
+    let session = Session::new();
+    session.file("slow.json", SLOW);
+    let mut child = session.start(&["run", "--model", "rehearsal:slow.json", "x"]);
+    drop(child.stdout.take());
+    let run = session.wait_for("submitted");
+    let output = child.wait_with_output().unwrap();
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(words.ends_with(&format!("stopped; to continue: sprag resume {run}\n")), "{words}");
+    assert_eq!(output.status.code(), Some(143), "{words}");
+    let ended = session.command(&["resume"]).output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+}
+
+#[test]
+fn a_journal_that_is_gone_is_missed() {
+    let session = Session::new();
+    session.file("hello.json", HELLO);
+    session.command(&["run", "--model", "rehearsal:hello.json", "x"]).output().unwrap();
+    std::fs::remove_dir_all(session.data().join("journal")).unwrap();
+    for arguments in [vec!["ls"], vec!["resume"], vec!["run", "--model", "rehearsal:hello.json", "x"]] {
+        let output = session.command(&arguments).output().unwrap();
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert!(words.contains("data is missing; restore"), "{arguments:?}: {words}");
+        assert_eq!(output.status.code(), Some(8), "{arguments:?}");
+    }
+}
+
+#[test]
 fn the_detectors_say_what_the_vectors_say() {
     let session = Session::new();
     let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/cases/loop-vectors.jsonl");

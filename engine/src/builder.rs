@@ -125,6 +125,7 @@ impl Builder {
                 let options =
                     store::Options { opened_at_ms: self.clock.now().0, ..self.store_options.clone() };
                 let journal = Arc::new(JournalStore::open(&dir, options)?);
+                tell(journal.opening());
                 self.start(Arc::clone(&journal) as Arc<dyn Store>, Some(journal))
             }
         }
@@ -206,5 +207,17 @@ impl Engine {
             rehearsal_log: None,
             commands: Commands::Own,
         }
+    }
+}
+
+/// Says what an open has mended.
+fn tell(opening: &store::Opening) {
+    if let Some(store::Cut { segment, offset, reason }) = &opening.cut {
+        let segment = segment.display();
+        tracing::warn!(%segment, offset, reason, "a torn tail was cut; nothing of it was acknowledged");
+    }
+    // An empty journal has no state yet.
+    if let Some(reason) = opening.rebuilt.as_ref().filter(|_| opening.frames > 0) {
+        tracing::warn!(reason, "the state was rebuilt from the journal");
     }
 }

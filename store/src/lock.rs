@@ -1,6 +1,7 @@
 //! Who may write a store: one process per directory, on a local file system that it can write.
 //!
-//! Owns `DIR/lock`. The lock alone says who lives; the process id in it only serves to name the holder.
+//! Owns the lock of DIR, which is on the directory itself: no file in it can be removed to get past it. The lock alone
+//! says who lives; the process id in `DIR/lock` only serves to name the holder.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -45,7 +46,7 @@ const RETRY: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Lock {
     // Closing it releases the lock; it is close-on-exec, so no child can hold it.
-    _file: File,
+    _dir: File,
 }
 
 impl Lock {
@@ -61,6 +62,7 @@ impl Lock {
         };
         fs::create_dir_all(dir).map_err(|error| failed("make", &error))?;
         check_local(dir)?;
+        let opened = File::open(dir).map_err(|error| failed("open", &error))?;
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -69,7 +71,7 @@ impl Lock {
             .open(dir.join("lock"))
             .map_err(|error| failed("open the lock of", &error))?;
         let deadline = Instant::now() + wait;
-        while let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        while let Err(error) = flock(&opened, FlockOperation::NonBlockingLockExclusive) {
             if error != rustix::io::Errno::WOULDBLOCK {
                 return Err(failed("lock", &error.into()));
             }
@@ -79,7 +81,7 @@ impl Lock {
             thread::sleep(RETRY);
         }
         sign(&mut file).map_err(|error| failed("write the lock of", &error))?;
-        Ok(Self { _file: file })
+        Ok(Self { _dir: opened })
     }
 }
 
@@ -148,6 +150,15 @@ mod tests {
         assert!(command.contains("store"), "{command}");
         drop(lock);
         Lock::take(dir.path(), Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn a_lock_file_that_was_removed_lets_nobody_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let _lock = Lock::take(dir.path(), Duration::ZERO).unwrap();
+        fs::remove_file(dir.path().join("lock")).unwrap();
+        let refused = Lock::take(dir.path(), Duration::ZERO).map(drop);
+        assert!(matches!(refused, Err(Error::Locked { pid: 0, .. })), "{refused:?}");
     }
 
     #[test]

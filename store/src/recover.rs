@@ -16,7 +16,7 @@ use crate::Error;
 use crate::frame::{Bad, FORMAT, HEAD_BLOCK, Point, SegmentHead, next_group};
 use crate::fs::{Depth, Fs, Handle, Mode, error, read_up_to, sync_dir};
 use crate::index::{Growing, Index};
-use crate::scan::{Stop, walk};
+use crate::scan::{Stop, walk, was_durable};
 use crate::segment;
 
 /// The accepted journal.
@@ -162,24 +162,27 @@ impl Surveyor<'_> {
         while let Some((number, len)) = self.files.pop_last() {
             let path = segment::path(self.dir, number);
             let bytes = read_segment(self.disk, self.dir, number, len)?;
-            let (start, reason) = match crate::frame::block(&bytes, number, 0) {
+            let (head, reason) = match crate::frame::block(&bytes, number, 0) {
                 Ok(content) => match crate::frame::head(content).filter(|head| head.segment == number) {
-                    Some(head) => (Some(first_group(&head)), None),
+                    Some(head) => (Some(head), None),
                     None => (None, Some("it is not a head".to_owned())),
                 },
                 Err(Bad::Newer(version)) => return Err(newer(&path, version)),
                 Err(Bad::Empty) => (None, None),
                 Err(Bad::Broken(reason)) => (None, Some(reason.to_owned())),
             };
-            let Some(start) = start else {
+            let Some(head) = head else {
                 self.judge(&bytes, number, 0, 0, reason.as_deref().unwrap_or("it is empty"))?;
+                if was_durable(&bytes, 0, 0) {
+                    return Err(self.damaged(number, 0, "it has a footer and no head"));
+                }
                 cut = reason.map(|reason| Cut { segment: path.clone(), offset: 0, reason }).or(cut);
                 leftovers.push(path);
                 continue;
             };
-            let (found, torn) = self.walk_last(&bytes, number, start)?;
+            let (found, torn) = self.walk_last(&bytes, &head)?;
             cut = torn.or(cut);
-            if found.end.offset > start.offset {
+            if found.end.offset > found.start.offset {
                 return Ok((Some(found), cut));
             }
             leftovers.push(path);
@@ -187,7 +190,8 @@ impl Surveyor<'_> {
         Ok((None, cut))
     }
 
-    fn walk_last(&mut self, bytes: &[u8], number: u64, start: Point) -> Result<(Found, Option<Cut>), Error> {
+    fn walk_last(&mut self, bytes: &[u8], head: &SegmentHead) -> Result<(Found, Option<Cut>), Error> {
+        let (number, start) = (head.segment, first_group(head));
         let path = segment::path(self.dir, number);
         let (index, end, stop) = walk(bytes, &start);
         let (bad, reason) = match stop {
@@ -198,7 +202,12 @@ impl Surveyor<'_> {
         let index = index.to_index();
         let is_sealed = bytes.get(end.offset as usize..) == Some(&index.to_footer(&end)[..]);
         if !is_sealed {
-            self.judge(bytes, number, end.offset, bad, reason.as_deref().unwrap_or("records are missing"))?;
+            let reason = reason.as_deref().unwrap_or("records are missing");
+            self.judge(bytes, number, end.offset, bad, reason)?;
+            if was_durable(bytes, end.offset as usize, head.size) {
+                let reason = format!("{reason}, but the segment was written beyond and then changed");
+                return Err(self.damaged(number, bad, &reason));
+            }
         }
         let cut = reason.map(|reason| Cut { segment: path, offset: end.offset, reason });
         Ok((Found { number, start, end, unsealed: (!is_sealed).then_some(index) }, cut))

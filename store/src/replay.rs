@@ -15,7 +15,11 @@ use crate::recover::{Survey, describe, newer, read_segment};
 use crate::scan::{Stop, group_at};
 use crate::segment;
 use crate::state::State;
-use crate::{Error, Put, Stream};
+use crate::{Error, Hash, Put, Stream};
+
+/// Why a record is not applied to a state that it does not continue.
+const OF_ANOTHER: &str = "it does not continue what DIR/state holds, which may be that of another journal: if `verify` \
+                          finds nothing, remove DIR/state, and it is rebuilt";
 
 /// Stages and releases what every frame from number `from` on adds up to.
 pub(crate) fn replay(
@@ -39,6 +43,9 @@ pub(crate) fn replay(
             })?;
             for (position, (offset, frame)) in (at.position..).zip(&group.frames) {
                 if position >= from {
+                    if !fold.is_continued_by(frame)? {
+                        return Err(damaged(*offset, OF_ANOTHER.to_owned()));
+                    }
                     let puts = decode_puts(frame.puts);
                     let puts = puts.ok_or_else(|| damaged(*offset, "its puts do not decode".to_owned()))?;
                     fold.add(frame, puts, found.number)?;
@@ -64,12 +71,23 @@ struct Fold<'a> {
 }
 
 impl Fold<'_> {
+    fn head(&self, stream: Stream) -> Result<Option<StreamHead>, Error> {
+        match self.heads.get(&stream) {
+            Some(head) => Ok(Some(*head)),
+            None => Ok(self.state.get(&heads::key(stream))?.and_then(|value| StreamHead::decode(&value))),
+        }
+    }
+
+    /// The frame is the next of its stream.
+    fn is_continued_by(&self, frame: &Frame<'_>) -> Result<bool, Error> {
+        let before = self.head(frame.header.stream)?.map(|before| before.head);
+        let next = before.map_or((0, Hash::default()), |before| (before.seq + 1, before.hash));
+        Ok(next == (frame.header.seq, frame.header.prev_hash))
+    }
+
     fn add(&mut self, frame: &Frame<'_>, puts: Vec<Put>, segment: u64) -> Result<(), Error> {
         let stream = frame.header.stream;
-        let before = match self.heads.get(&stream) {
-            Some(head) => Some(*head),
-            None => self.state.get(&heads::key(stream))?.and_then(|value| StreamHead::decode(&value)),
-        };
+        let before = self.head(stream)?;
         self.heads.insert(stream, StreamHead::after(before.as_ref(), &frame.header, frame.hash, segment));
         for Put { key, value } in puts {
             let (key_len, len) = (key.len(), value.as_ref().map_or(0, Vec::len));

@@ -4,7 +4,7 @@
 //! write, and never judge whether a bad place is damage or a torn tail: that depends on what lies behind it.
 
 use crate::frame::{self, Bad, Frame, GROUP_BLOCK, GroupHash, GroupHead, Point, Tag};
-use crate::index::{Growing, Place};
+use crate::index::{self, Growing, Place, TRAILER};
 use crate::{Seq, Stream};
 
 /// One whole group.
@@ -149,4 +149,13 @@ pub(crate) fn durable_past(bytes: &[u8], segment: u64, from: usize, place: (u64,
         from = offset + 1;
     }
     None
+}
+
+/// What stands at `at` in a segment of `size` bytes was durable, as the file itself shows: its footer stands further
+/// on, or a group begins there in a file that was shortened, which a writer does only where a group ends.
+pub(crate) fn was_durable(bytes: &[u8], at: usize, size: u64) -> bool {
+    let is_group = bytes.get(at + frame::ENVELOPE) == Some(&Tag::Group.byte());
+    let trailer = bytes.len().checked_sub(TRAILER).and_then(|from| bytes.get(from..));
+    let footer = trailer.and_then(index::footer_offset);
+    footer.is_some_and(|footer| footer > at as u64) || (is_group && (bytes.len() as u64) < size)
 }

@@ -162,6 +162,7 @@ impl<'a> Verifier<'a> {
         };
         self.report.segments += 1;
         let mut index = Growing::default();
+        let size = head.map_or(0, |head| head.size);
         loop {
             if limit.is_some_and(|limit| at.offset >= limit.offset) {
                 break;
@@ -182,7 +183,7 @@ impl<'a> Verifier<'a> {
                     self.is_lost = false;
                 }
                 Err(Stop::Newer(version)) => return Err(newer(&segment::path(self.dir, number), version)),
-                Err(stop) => match self.stopped(number, bytes, &at, stop, limit.is_some()) {
+                Err(stop) => match self.stopped(bytes, &at, stop, size, limit.is_some()) {
                     Some(resumed) => at = resumed,
                     None => break,
                 },
@@ -193,15 +194,16 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 
-    /// No group stands at `at`: reports why, and answers where reading goes on.
+    /// No group stands at `at` in a segment of `size` bytes: reports why, and answers where reading goes on.
     fn stopped(
         &mut self,
-        number: u64,
         bytes: &[u8],
         at: &Point,
         stop: Stop,
+        size: u64,
         must_go_on: bool,
     ) -> Option<Point> {
+        let number = at.segment;
         let broken = match stop {
             Stop::Broken(broken) => broken,
             Stop::Footer => return None,
@@ -214,7 +216,8 @@ impl<'a> Verifier<'a> {
         // Is it where nothing durable was ever lost?
         let is_tail = !must_go_on
             && crate::scan::durable_past(bytes, number, at.offset as usize, (number, at.offset)).is_none()
-            && !ends_with_footer(bytes);
+            && !ends_with_footer(bytes)
+            && !crate::scan::was_durable(bytes, at.offset as usize, size);
         if is_tail {
             let is_written =
                 bytes.get(at.offset as usize..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0));
@@ -260,6 +263,8 @@ impl<'a> Verifier<'a> {
     fn no_groups(&mut self, number: u64, bytes: &[u8], is_continued: bool) {
         if is_continued {
             self.find(number, 0, None, "the segment holds nothing, but the next one continues it");
+        } else if ends_with_footer(bytes) {
+            self.find(number, 0, None, "the segment has a footer and no group");
         } else if let Some(offset) = bytes.iter().position(|byte| *byte != 0) {
             let segment = segment::path(self.dir, number);
             let reason = "a segment without a whole group is not empty".to_owned();

@@ -18,15 +18,26 @@ pub struct PoweredDisk {
     power: Arc<Power>,
     /// A sync that only says that it worked.
     lies: bool,
-    /// What writes replaced since the last sync of their file, oldest first.
+    /// What was done since the last sync of its file or directory, oldest first.
     undo: Mutex<Vec<Undo>>,
 }
 
 #[derive(Debug)]
-struct Undo {
-    path: PathBuf,
-    offset: u64,
-    old: Vec<u8>,
+enum Undo {
+    /// Bytes that a write replaced.
+    Write { path: PathBuf, offset: u64, old: Vec<u8> },
+    /// A name that a file was given.
+    Rename { from: PathBuf, to: PathBuf },
+}
+
+impl Undo {
+    /// A sync of the file or directory at `synced` makes it durable.
+    fn is_of(&self, synced: &Path) -> bool {
+        match self {
+            Self::Write { path, .. } => path == synced,
+            Self::Rename { to, .. } => to.parent() == Some(synced),
+        }
+    }
 }
 
 impl PoweredDisk {
@@ -40,18 +51,14 @@ impl PoweredDisk {
         Self { lies: true, ..Self::new(power) }
     }
 
-    /// The machine died: what was written and not synced is gone.
+    /// The machine died: what was written or renamed and not synced is gone.
     pub fn lose_unsynced(&self) {
-        for Undo { path, offset, old } in self.lock().drain(..).rev() {
-            // A file that is gone has nothing to lose.
-            let Ok(file) = RealFs.open(&path, Mode::Write) else { continue };
-            let written = RealFs.write_at(&file, offset, &old);
-            assert_eq!(
-                written.ok(),
-                Some(old.len()),
-                "the old bytes of {} could not be put back",
-                path.display()
-            );
+        for undo in self.lock().drain(..).rev() {
+            match undo {
+                Undo::Write { path, offset, old } => put_back(&path, offset, &old),
+                // A file that was removed since has no name to lose.
+                Undo::Rename { from, to } => drop(RealFs.rename(&to, &from)),
+            }
         }
     }
 
@@ -69,9 +76,16 @@ impl PoweredDisk {
         while let Ok(count @ 1..) = RealFs.read_at(file, offset + read as u64, &mut old[read..]) {
             read += count;
         }
-        self.lock().push(Undo { path: file.path.clone(), offset, old });
+        self.lock().push(Undo::Write { path: file.path.clone(), offset, old });
         RealFs.write_at(file, offset, bytes)
     }
+}
+
+fn put_back(path: &Path, offset: u64, old: &[u8]) {
+    // A file that is gone has nothing to lose.
+    let Ok(file) = RealFs.open(path, Mode::Write) else { return };
+    let written = RealFs.write_at(&file, offset, old);
+    assert_eq!(written.ok(), Some(old.len()), "the old bytes of {} could not be put back", path.display());
 }
 
 /// As fast without optimisation as with it: segments are made of megabytes of zeros.
@@ -112,7 +126,7 @@ impl Fs for PoweredDisk {
     fn sync(&self, file: &Handle, _depth: Depth) -> io::Result<()> {
         self.power.act(Act::Sync, |_| {
             if !self.lies {
-                self.lock().retain(|undo| undo.path != file.path);
+                self.lock().retain(|undo| !undo.is_of(&file.path));
             }
             Ok(())
         })
@@ -121,9 +135,15 @@ impl Fs for PoweredDisk {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.power.act(Act::Rename, |_| {
             RealFs.rename(from, to)?;
-            for undo in self.lock().iter_mut().filter(|undo| undo.path == from) {
-                undo.path = to.to_owned();
+            let mut undo = self.lock();
+            for undo in undo.iter_mut() {
+                if let Undo::Write { path, .. } = undo
+                    && path == from
+                {
+                    *path = to.to_owned();
+                }
             }
+            undo.push(Undo::Rename { from: from.to_owned(), to: to.to_owned() });
             Ok(())
         })
     }

@@ -15,6 +15,8 @@ use crate::text::count;
 
 /// Lines of each kind that the report has in a text.
 const LINES_MAX: usize = 20;
+/// What is said when every run has ended.
+const NOTHING_LEFT: &str = "nothing to continue";
 
 /// Continue runs that a crash or a stop left; ends when all are done or parked
 #[derive(Debug, clap::Args)]
@@ -30,7 +32,9 @@ pub(crate) struct Resume {
 impl Resume {
     pub(crate) fn run(self, context: &Context) -> Result<Status, Failure> {
         if !context.has_journal()? && self.runs.is_empty() {
-            return report(context.output(), &[], self.json).map(|()| Status::Done);
+            report(context.output(), &[], self.json)?;
+            eprint(NOTHING_LEFT);
+            return Ok(Status::Done);
         }
         let config = context.config(&Overrides::default())?;
         block_on(async {
@@ -113,7 +117,7 @@ fn say_end(
     rests: &[Option<Rest>],
 ) -> Result<(), Failure> {
     if runs.is_empty() {
-        eprint("nothing to continue");
+        eprint(NOTHING_LEFT);
         return Ok(());
     }
     let mut counts: Vec<(&str, u64)> = Vec::new();

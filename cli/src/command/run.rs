@@ -188,11 +188,15 @@ async fn watch(
     let ended = owner.until(work).await;
     engine.stop().await;
     let ended = match ended {
+        // Nobody reads any more: the run is left as a signal leaves it.
+        Ended::Done(Err(Failure::ClosedPipe)) => return Ok((handle, Ended::Stopped(Status::Terminated))),
         Ended::Done(watched) => Ended::Done(watched.map(|()| rest_of(&handle))?.await?),
         Ended::Stopped(status) => Ended::Stopped(status),
     };
-    show_rest(&handle, shown, screen)?;
-    Ok((handle, ended))
+    match show_rest(&handle, shown, screen) {
+        Ok(()) | Err(Failure::ClosedPipe) => Ok((handle, ended)),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Shows what was committed and not shown yet.

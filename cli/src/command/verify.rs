@@ -124,7 +124,7 @@ fn write(output: &mut Output, report: &Report, runs: &[(RunId, store::Head)]) ->
     if let Some(tail) = &report.tail {
         let segment = tail.segment.display();
         output.line(format!(
-            "behind the end, {segment} at offset {}: {} (never acknowledged)",
+            "behind the end, {segment} at offset {}: {} (torn by a crash, still being written, or changed since)",
             tail.offset, tail.reason
         ))?;
     }

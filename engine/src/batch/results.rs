@@ -41,11 +41,7 @@ impl Results {
         confirm: impl Fn(&ResultLine) -> Result<Result<RunId, String>, crate::Error>,
         mut each: impl FnMut(&ResultLine) -> Result<(), Error>,
     ) -> Result<(Self, Mended), Error> {
-        let bytes = match std::fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(Error::file("read", path)(error)),
-        };
+        let bytes = read(path).map_err(Error::file("read", path))?;
         let mut mended = Mended::default();
         let mut written = HashSet::new();
         let mut good: Vec<&[u8]> = Vec::new();
@@ -113,6 +109,16 @@ impl Results {
     }
 }
 
+/// What the file holds. Only a regular one ends, and keeps what it was given.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err(io::Error::other("it is not a regular file")),
+        Ok(_) => std::fs::read(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
 /// The name beside a file.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -120,10 +126,19 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Keeps the file as it is under another name.
+/// Keeps the file as it is under a name of its own. Once it returns, no power loss takes the copy.
 fn keep(path: &Path) -> Result<PathBuf, Error> {
-    let kept = beside(path, ".bad");
-    std::fs::copy(path, &kept).map_err(Error::file("copy", path))?;
+    let mut kept = beside(path, ".bad");
+    let mut number = 1;
+    while kept.symlink_metadata().is_ok() {
+        number += 1;
+        kept = beside(path, &format!(".bad-{number}"));
+    }
+    let copy = || {
+        std::fs::copy(path, &kept)?;
+        File::open(&kept)?.sync_all()
+    };
+    copy().map_err(Error::file("copy", path))?;
     Ok(kept)
 }
 

@@ -218,6 +218,27 @@ fn a_results_file_is_mended_and_each_line_is_there_once() {
 }
 
 #[test]
+fn every_file_that_was_mended_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("results.jsonl");
+    for (text, name) in [("one\n", "results.jsonl.bad"), ("two\n", "results.jsonl.bad-2")] {
+        std::fs::write(&path, text).unwrap();
+        let (_, mended) = Results::open(&path, |_| Ok(Err("unknown".to_owned())), |_| Ok(())).unwrap();
+        assert_eq!(mended.kept, Some(dir.path().join(name)));
+        assert_eq!(std::fs::read_to_string(dir.path().join(name)).unwrap(), text);
+    }
+}
+
+#[test]
+fn a_device_is_no_results_file() {
+    let path = std::path::Path::new("/dev/full");
+    let refused = Results::open(path, |_| Ok(Err("unknown".to_owned())), |_| Ok(())).unwrap_err();
+    let words = "/dev/full: cannot read: it is not a regular file; \
+                 mend that and run the same command again, which continues";
+    assert_eq!(refused.to_string(), words);
+}
+
+#[test]
 fn a_joblog_has_the_columns_of_parallel() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");

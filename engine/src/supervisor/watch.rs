@@ -66,7 +66,8 @@ fn look(dir: &Path, call: &str, epoch: u64, is_of_other_boot: bool) -> io::Resul
         return Ok(Standing::Unknown);
     }
     spec::put(dir, FENCE, &fence_to_bytes(epoch), true)?;
-    let failure = spec::read(&dir.join(FAILURE))?;
+    // A full disk may have taken its name and not its words.
+    let failure = spec::read(&dir.join(FAILURE))?.filter(|words| !words.is_empty());
     Ok(Standing::DidNotRun(failure.map(|words| String::from_utf8_lossy(&words).into_owned())))
 }
 

@@ -3,6 +3,7 @@
 //! Owns what the model is told of a command. The command itself belongs to its supervisor; this file must never run
 //! one, and never start a second one for a call.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,6 +36,9 @@ const LIVE_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 /// Longest time from an abort to the end of the command by its supervisor; then the supervisor is killed.
 const END_MAX: Duration = Duration::from_secs(4);
+
+/// Wait between tries while a full disk does not take what became of a call.
+const DISK_RETRY: Duration = Duration::from_secs(1);
 
 /// The tool `bash`.
 pub(crate) struct Bash {
@@ -80,7 +84,7 @@ impl Bash {
                 Err(text) => return Some(Err(text)),
             };
             follow(&mut watch, call, &dir).await;
-            match standing(call, &dir).await {
+            match standing_at_end(call, &dir).await {
                 Ok(Standing::Ended(exit)) => return Some(collect(call, dir, exit).await),
                 Ok(Standing::DidNotRun(reason)) if is_started => {
                     let reason = reason.unwrap_or_else(|| "its supervisor ended before it".to_owned());
@@ -97,7 +101,7 @@ impl Bash {
 
     async fn join(&self, call: &CallContext, dir: &Path) -> Result<Joined, String> {
         if dir.is_dir() {
-            match standing(call, dir).await? {
+            match standing(call, dir).await.map_err(|error| error.to_string())? {
                 Standing::Running => {
                     return Ok(Joined::Watch { watch: Watch::of_other(dir), is_started: false });
                 }
@@ -183,11 +187,24 @@ fn spec_of(call: &CallContext) -> Result<Spec, String> {
     })
 }
 
-async fn standing(call: &CallContext, dir: &Path) -> Result<Standing, String> {
+/// What became of a command that has ended. A full disk cannot take the decision, so the run waits for it, as for a commit.
+async fn standing_at_end(call: &CallContext, dir: &Path) -> io::Result<Standing> {
+    loop {
+        match standing(call, dir).await {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull && !call.cancel.is_cancelled() => {
+                tracing::warn!(call = call.idempotency_key, %error, "the call waits for the disk");
+                tokio::time::sleep(DISK_RETRY).await;
+            }
+            standing => return standing,
+        }
+    }
+}
+
+async fn standing(call: &CallContext, dir: &Path) -> io::Result<Standing> {
     let (dir, key) = (dir.to_owned(), call.idempotency_key.clone());
     let (epoch, is_of_other_boot) = (call.epoch, call.is_of_other_boot);
     let settled = tokio::task::spawn_blocking(move || settle(&dir, &key, epoch, is_of_other_boot)).await;
-    settled.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+    settled?
 }
 
 /// Waits until the command has ended; shows its output meanwhile, and has it ended when the run is cancelled.

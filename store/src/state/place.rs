@@ -101,7 +101,7 @@ impl Place {
     /// Moves sled's directory aside, if there is one, and removes those that were moved aside before it.
     pub(super) fn move_aside(&self) -> Result<(), Error> {
         let state = self.state();
-        if !state.exists() {
+        if state.symlink_metadata().is_err() {
             return Ok(());
         }
         let older = self.asides().map_err(|error| self.failed("listing", &self.dir, &error))?;
@@ -109,7 +109,10 @@ impl Place {
         let target = self.dir.join(format!("state.aside-{number}"));
         fs::rename(&state, &target).map_err(|error| self.failed("moving aside", &state, &error))?;
         for (_, path) in older {
-            fs::remove_dir_all(&path).map_err(|error| self.failed("removing", &path, &error))?;
+            // Whatever stood there instead of sled's directory was moved aside too.
+            let is_dir = path.symlink_metadata().is_ok_and(|found| found.is_dir());
+            let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.map_err(|error| self.failed("removing", &path, &error))?;
         }
         Ok(())
     }

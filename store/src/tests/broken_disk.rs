@@ -26,6 +26,8 @@ struct Plan {
     rule: Option<Rule>,
     /// What writes replaced since the file's last sync: path, offset, old bytes.
     undo: Vec<(PathBuf, u64, Vec<u8>)>,
+    /// Renames since the last sync of their directory: from, to.
+    renamed: Vec<(PathBuf, PathBuf)>,
 }
 
 impl BrokenDisk {
@@ -53,7 +55,8 @@ impl BrokenDisk {
         (plan.cut_at, plan.is_cut) = (None, false);
     }
 
-    /// Takes back unsynced writes as a power cut may: those of the 512-byte sectors that `loses` names.
+    /// Takes back unsynced writes and renames as a power cut may: of writes, the 512-byte sectors that `loses`
+    /// names.
     pub(super) fn lose_unsynced(&self, mut loses: impl FnMut() -> bool) {
         let mut plan = self.plan.lock().unwrap();
         for (path, offset, old) in std::mem::take(&mut plan.undo).into_iter().rev() {
@@ -66,6 +69,11 @@ impl BrokenDisk {
                     file.write_all_at(&old[at..end], offset + at as u64).unwrap();
                 }
                 at = end;
+            }
+        }
+        for (from, to) in std::mem::take(&mut plan.renamed).into_iter().rev() {
+            if loses() && to.exists() {
+                std::fs::rename(to, from).unwrap();
             }
         }
     }
@@ -126,12 +134,16 @@ impl Fs for BrokenDisk {
     fn sync(&self, file: &Handle, depth: Depth) -> io::Result<()> {
         self.act("sync", &file.path, |plan| {
             plan.undo.retain(|(path, ..)| *path != file.path);
+            plan.renamed.retain(|(_, to)| to.parent() != Some(&file.path));
             RealFs.sync(file, depth)
         })
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.act("rename", from, |_| RealFs.rename(from, to))
+        self.act("rename", from, |plan| {
+            plan.renamed.push((from.to_owned(), to.to_owned()));
+            RealFs.rename(from, to)
+        })
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {

@@ -126,7 +126,7 @@ fn dropped_reordered_inserted_and_truncated_records_are_found() {
     let dir = temp_dir();
     let segments = closed(dir.path());
     let (path, bytes) = &segments[0];
-    let groups = groups(bytes);
+    let groups = groups(bytes, 1);
     let [.., second, third] = &groups[..] else { panic!("too few groups") };
     let without = |range: &std::ops::Range<usize>| [&bytes[..range.start], &bytes[range.end..]].concat();
     let swapped =
@@ -152,11 +152,76 @@ fn dropped_reordered_inserted_and_truncated_records_are_found() {
     assert_ne!(verify(dir.path()).unwrap().findings, [], "a missing segment");
 }
 
-/// Where each group of segment 1 lies.
-fn groups(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
+/// What is left of the last segment may look like what a crash leaves only where a group begins: so much of it must
+/// be there that one can be seen.
+#[test]
+fn a_journal_that_ends_within_a_group_of_a_shortened_file_is_damage() {
+    let dir = temp_dir();
+    let segments = closed(dir.path());
+    let (path, bytes) = &segments[1];
+    std::fs::remove_dir_all(dir.path().join("state")).unwrap();
+    for group in groups(bytes, 2) {
+        for len in [group.start + crate::frame::ENVELOPE + 1, group.end - 1] {
+            std::fs::write(path, &bytes[..len]).unwrap();
+            let start = group.start as u64;
+            let found = verify(dir.path()).unwrap().findings;
+            assert!(
+                matches!(&found[..], [one] if one.segment == *path && one.offset >= start),
+                "{len}: {found:?}"
+            );
+            let refused = JournalStore::open(dir.path(), options(Arc::new(RealFs))).map(drop);
+            assert!(matches!(refused, Err(Error::Damaged { .. })), "{len}: {refused:?}");
+        }
+    }
+}
+
+/// Bytes that stand where none stood push a footer back: it still says how far records reached.
+#[test]
+fn an_open_that_does_not_reach_the_footer_goes_no_further() {
+    let dir = temp_dir();
+    let segments = closed(dir.path());
+    let (path, bytes) = &segments[1];
+    std::fs::remove_dir_all(dir.path().join("state")).unwrap();
+    for group in groups(bytes, 2) {
+        let at = group.end - 1;
+        std::fs::write(path, [&bytes[..at], &[0], &bytes[at..]].concat()).unwrap();
+        let refused = JournalStore::open(dir.path(), options(Arc::new(RealFs))).map(drop);
+        assert!(matches!(refused, Err(Error::Damaged { .. })), "{at}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_last_segment_that_is_another_one_is_damage() {
+    let dir = temp_dir();
+    let segments = closed(dir.path());
+    std::fs::remove_dir_all(dir.path().join("state")).unwrap();
+    std::fs::write(&segments[1].0, &segments[0].1).unwrap();
+    let found = verify(dir.path()).unwrap().findings;
+    assert!(matches!(&found[..], [one] if (&one.segment, one.offset) == (&segments[1].0, 0)), "{found:?}");
+    let refused = JournalStore::open(dir.path(), options(Arc::new(RealFs))).map(drop);
+    assert!(matches!(refused, Err(Error::Damaged { offset: 0, .. })), "{refused:?}");
+}
+
+#[test]
+fn a_state_of_another_journal_is_not_gone_on_with() {
+    let [one, other] = [temp_dir(), temp_dir()];
+    open(other.path()).close().unwrap();
+    closed(one.path());
+    let [own, foreign] = [&one, &other].map(|dir| dir.path().join("state"));
+    std::fs::remove_dir_all(&own).unwrap();
+    std::fs::rename(foreign, &own).unwrap();
+    let refused = JournalStore::open(one.path(), options(Arc::new(RealFs))).map(drop);
+    assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+    assert_eq!(verify(one.path()).unwrap().findings, []);
+    std::fs::remove_dir_all(&own).unwrap();
+    assert_eq!(seqs(&open(one.path()), run(1)), [0, 1, 2, 3]);
+}
+
+/// Where each group of a segment lies.
+fn groups(bytes: &[u8], segment: u64) -> Vec<std::ops::Range<usize>> {
     let mut starts = Vec::new();
     let mut from = 0;
-    while let Some((offset, head)) = crate::frame::next_group(bytes, 1, from) {
+    while let Some((offset, head)) = crate::frame::next_group(bytes, segment, from) {
         starts.push(offset..offset + crate::frame::GROUP_BLOCK + head.bytes as usize);
         from = offset + 1;
     }
