@@ -168,7 +168,8 @@ pub(crate) async fn push(
 ) -> Result<u64, Error> {
     let (state, _) = load_state(&*shared.store, run)?.ok_or_else(|| Error::NoSuchRun(run.to_string()))?;
     let stream = Stream::Inbox(keys::run_key(run));
-    let key = key.map(|key| keys::item(run, key));
+    let essence = essence(item);
+    let stored = key.map(|key| keys::item(run, key));
     let commit = Commit {
         stream,
         expect_seq: 0,
@@ -177,9 +178,9 @@ pub(crate) async fn push(
         logic_version: LOGIC_VERSION,
         kind: RecordKind { code: KIND_ITEM, carries_messages: false, ends_stream: false },
         payload: item.to_bytes(),
-        puts: key.iter().map(|key| Put { key: key.clone(), value: Some(Vec::new()) }).collect(),
+        puts: stored.iter().map(|key| Put { key: key.clone(), value: Some(essence.clone()) }).collect(),
         state_hash: Hash::default(),
-        requires: key.into_iter().map(|key| Require::Absent { key }).collect(),
+        requires: stored.into_iter().map(|key| Require::Absent { key }).collect(),
         durability: Durability::Durable,
     };
     let taken = state.core.cursors;
@@ -187,7 +188,8 @@ pub(crate) async fn push(
     let position = match shared.store.push_inbox(commit, consumed).await {
         Ok(receipt) => receipt.head.seq,
         // The client repeats what was accepted before: nothing is accepted twice.
-        Err(store::Error::Duplicate { .. }) => u64::MAX,
+        Err(store::Error::Duplicate { value }) if value == essence => u64::MAX,
+        Err(store::Error::Duplicate { .. }) => return Err(other_use(key.unwrap_or_default())),
         Err(store::Error::Ended { .. }) => return Err(Error::RunEnded(run)),
         Err(error) => return Err(error.into()),
     };
@@ -195,6 +197,31 @@ pub(crate) async fn push(
         watched.inbox.notify_one();
     }
     Ok(position)
+}
+
+/// What makes an item the same when a client repeats it: everything but its time.
+fn essence(item: &Item) -> Vec<u8> {
+    let bytes = match item {
+        Item::Steering(message) => postcard::to_stdvec(&("steering", message.content())),
+        Item::FollowUp(message) => postcard::to_stdvec(&("follow_up", message.content())),
+        Item::Control(control) => postcard::to_stdvec(&("control", control)),
+    };
+    blake3::hash(&bytes.unwrap_or_default()).as_bytes().to_vec()
+}
+
+/// Refuses a job whose key stands for another one: its prompts would be dropped in silence.
+pub(crate) fn check_repeated(shared: &Shared, accepted: &Accepted, job: &Job) -> Result<(), Error> {
+    let Some(key) = job.key.as_deref().filter(|_| accepted.is_known) else { return Ok(()) };
+    let known = crate::driver::read_first(&*shared.store, accepted.run)?.submission;
+    let is_same =
+        known.prompts.iter().map(model::Message::content).eq(job.prompts.iter().map(model::Message::content));
+    if is_same { Ok(()) } else { Err(other_use(key)) }
+}
+
+fn other_use(key: &str) -> Error {
+    Error::Job(format!(
+        "the key `{key}` was used before for something else; nothing was done, use another key"
+    ))
 }
 
 /// Refuses a decision that the run cannot use now, with what it waits for.

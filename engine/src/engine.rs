@@ -53,6 +53,7 @@ impl Engine {
     pub(crate) async fn submit_attached(&self, job: Job, attached: Attached) -> Result<RunHandle, Error> {
         let run = new_run_id(&job);
         let accepted = accept::submit(&self.shared, run, &job, attached.is_some())?.accepted().await?;
+        accept::check_repeated(&self.shared, &accepted, &job)?;
         self.admit(&accepted, attached);
         Ok(self.handle(accepted.run))
     }

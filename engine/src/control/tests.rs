@@ -92,6 +92,13 @@ async fn an_act_with_the_same_key_is_done_once() {
         for _ in 0..3 {
             assert_eq!(client.ask::<String>(&request).unwrap(), id);
         }
+        let act = Act::Steer { text: "right".to_owned() };
+        let other = Request::Act { run: id.clone(), key: "k".to_owned(), act };
+        let refused = client.ask::<String>(&other).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "the key `k` was used before for something else; nothing was done, use another key"
+        );
     })
     .await;
     assert_eq!(inbox_len(&engine, run.id).await, 1);
