@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use futures_util::StreamExt;
 use model::RunId;
 use serde_json::{Value, json};
 use store::Stream;
@@ -12,7 +13,7 @@ use store::Stream;
 use super::*;
 use crate::provider::Rehearsal;
 use crate::query::Filter;
-use crate::{Engine, Job, RunHandle, keys};
+use crate::{AgentEvent, Engine, Error, Job, RunHandle, Stamped, keys};
 
 /// An engine whose model takes long, with one run.
 async fn owner(dir: &Path) -> (Engine, Server, RunHandle) {
@@ -108,6 +109,12 @@ async fn an_act_with_the_same_key_is_done_once() {
 async fn events_are_followed_to_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let (_engine, _server, run) = owner(dir.path()).await;
+    // The cancel below must not overtake the prompt.
+    let events = run.events(None).unwrap();
+    let is_prompted = |event: &Result<Stamped, Error>| {
+        std::future::ready(matches!(event.as_ref().unwrap().event, AgentEvent::MessageEnd { .. }))
+    };
+    events.filter(is_prompted).boxed().next().await.unwrap().unwrap();
     let id = run.id.to_string();
     let following = with_client(dir.path(), move |mut client| {
         let mut names = Vec::new();
