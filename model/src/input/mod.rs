@@ -216,69 +216,28 @@ impl Fact {
 
     /// The result of a call that the fact brings, with the call's index.
     pub fn result(&self) -> Option<(u32, &ToolResult)> {
-        match self {
-            Self::ToolReturned { call, result, .. } => Some((u32::from(*call), result)),
-            Self::HookReturned {
-                hook: HookCall { call: Some(call), .. },
-                answer: HookAnswer::Result(result),
-            } => Some((u32::from(*call), result)),
-            Self::HookReturned { .. }
-            | Self::Admitted(_)
-            | Self::Polled
-            | Self::Drained { .. }
-            | Self::RequestPrepared(_)
-            | Self::StreamOpened
-            | Self::ModelAnswered { .. }
-            | Self::ModelFailed(_)
-            | Self::ModelInterrupted { .. }
-            | Self::BatchAdmitted { .. }
-            | Self::ToolUnknown { .. }
-            | Self::ApprovalGiven { .. }
-            | Self::Resolved { .. }
-            | Self::TimerFired
-            | Self::DeadlinePassed
-            | Self::CancelRequested { .. }
-            | Self::Resumed { .. }
-            | Self::Stopped
-            | Self::CompactionPlanned { .. }
-            | Self::Compacted { .. }
-            | Self::CompactFailed { .. }
-            | Self::Missing { .. }
-            | Self::Released { .. }
-            | Self::Extended { .. } => None,
+        if let Self::ToolReturned { call, result, .. } = self {
+            return Some((u32::from(*call), result));
         }
+        if let Self::HookReturned {
+            hook: HookCall { call: Some(call), .. },
+            answer: HookAnswer::Result(result),
+        } = self
+        {
+            return Some((u32::from(*call), result));
+        }
+        None
     }
 
     /// The messages that take the place of the context before them, if the fact brings such.
     pub fn base(&self) -> Option<&[Message]> {
-        match self {
-            Self::Compacted { summary } => Some(std::slice::from_ref(summary)),
-            Self::HookReturned { answer: HookAnswer::Next(next), .. } => next.context.as_deref(),
-            Self::HookReturned { .. }
-            | Self::ToolReturned { .. }
-            | Self::Admitted(_)
-            | Self::Polled
-            | Self::Drained { .. }
-            | Self::RequestPrepared(_)
-            | Self::StreamOpened
-            | Self::ModelAnswered { .. }
-            | Self::ModelFailed(_)
-            | Self::ModelInterrupted { .. }
-            | Self::BatchAdmitted { .. }
-            | Self::ToolUnknown { .. }
-            | Self::ApprovalGiven { .. }
-            | Self::Resolved { .. }
-            | Self::TimerFired
-            | Self::DeadlinePassed
-            | Self::CancelRequested { .. }
-            | Self::Resumed { .. }
-            | Self::Stopped
-            | Self::CompactionPlanned { .. }
-            | Self::CompactFailed { .. }
-            | Self::Missing { .. }
-            | Self::Released { .. }
-            | Self::Extended { .. } => None,
+        if let Self::Compacted { summary } = self {
+            return Some(std::slice::from_ref(summary));
         }
+        if let Self::HookReturned { answer: HookAnswer::Next(next), .. } = self {
+            return next.context.as_deref();
+        }
+        None
     }
 
     /// The assistant message that the fact brings.
