@@ -28,7 +28,9 @@ impl Mover<'_> {
             Fact::ModelAnswered { message } if is_called && is_settled(message) => {
                 self.answered(turn, message)
             }
-            Fact::ModelFailed(failure) if is_called && failure.partial.as_deref().is_none_or(is_settled) => {
+            Fact::ModelFailed { failure, routes: _ }
+                if is_called && failure.partial.as_deref().is_none_or(is_settled) =>
+            {
                 self.failed(turn, attempt, failure);
             }
             Fact::ModelInterrupted { usage } if is_called => self.interrupted(turn, attempt, *usage),
@@ -60,7 +62,7 @@ impl Mover<'_> {
             | Fact::RequestPrepared(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
-            | Fact::ModelFailed(_)
+            | Fact::ModelFailed { .. }
             | Fact::ModelInterrupted { .. }
             | Fact::BatchAdmitted { .. }
             | Fact::HookReturned { .. }
