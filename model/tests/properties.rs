@@ -91,7 +91,9 @@ impl Drive {
             Effect::AwaitLane => choices.pick(&["admitted", "admitted tainted"]).to_owned(),
             Effect::Poll { .. } => "polled".to_owned(),
             Effect::Drain { source } => self.drained(*source, choices),
-            Effect::PrepareRequest { .. } => choices.pick(&["prepared 0", "prepared 40"]).to_owned(),
+            Effect::PrepareRequest { .. } => {
+                choices.pick(&["prepared 0", "prepared 40", "prepared 0", "budget_refused"]).to_owned()
+            }
             Effect::CallModel { .. } => self.called(choices),
             Effect::Sleep { .. } => "timer".to_owned(),
             Effect::ResolveBatch { .. } => batch(choices),
