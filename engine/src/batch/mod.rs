@@ -21,4 +21,4 @@ pub use halt::Halt;
 pub use jobs::{BadLine, BatchJob, Defaults, JobsFile, LINE_BYTES_MAX, SharedWorkspace};
 pub use known::{Standing, Survey, survey};
 pub use results::Mended;
-pub use run::{BatchRun, Options, Progress, Summary};
+pub use run::{BatchRun, NewCaps, Options, Progress, Summary};
