@@ -122,6 +122,12 @@ impl BatchFacts {
     }
 }
 
+/// What the runs of a batch count so far: used, and reserved by calls in flight.
+pub fn charged(store: &dyn Store, batch: &str) -> Result<Charge, Error> {
+    let of = |budget| read(store, &keys::used(batch, budget));
+    Ok(Charge { calls: of(Budget::Calls)?, tokens: of(Budget::Tokens)?, usd_micros: of(Budget::Usd)? })
+}
+
 impl CapReached {
     /// How far a batch is that refused a call.
     pub(crate) fn of(store: &dyn Store, batch: &str, shortage: Shortage) -> Result<Self, Error> {
@@ -210,7 +216,7 @@ impl BatchBudget {
         let (before, after) = (Charge::of(before), Charge::of(after));
         let caps = *lock(&self.caps);
         let require = |(budget, key): &(Budget, Vec<u8>)| {
-            let (before, after) = (charged(before, *budget), charged(after, *budget));
+            let (before, after) = (amount_of(before, *budget), amount_of(after, *budget));
             let add = difference(before, after);
             let cap = caps.of(*budget);
             let max = if is_intent && add > 0 && cap > 0 { cap } else { u64::MAX };
@@ -280,7 +286,7 @@ fn read(store: &dyn Store, counter: &[u8]) -> Result<u64, Error> {
     Ok(found.and_then(|(_, value)| value.as_slice().try_into().ok()).map_or(0, u64::from_le_bytes))
 }
 
-fn charged(charge: Charge, budget: Budget) -> u64 {
+fn amount_of(charge: Charge, budget: Budget) -> u64 {
     match budget {
         Budget::Turns => 0,
         Budget::Calls => charge.calls,

@@ -87,7 +87,7 @@ pub(crate) fn used(batch: &str, budget: Budget) -> Vec<u8> {
 }
 
 /// The id of a batch's job, which follows from its names.
-pub(crate) fn batch_run(batch: &str, custom_id: &str) -> RunId {
+pub fn batch_run(batch: &str, custom_id: &str) -> RunId {
     RunId(hash(&[batch, custom_id]))
 }
 

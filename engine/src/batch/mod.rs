@@ -15,6 +15,8 @@ mod run;
 #[cfg(test)]
 mod tests;
 
+pub use crate::budgets::charged;
+pub use crate::keys::batch_run as run_of;
 pub use ending::{ResultLine, TokenUsage};
 pub use error::Error;
 pub use halt::Halt;
