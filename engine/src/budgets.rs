@@ -249,11 +249,11 @@ impl BatchBudget {
 }
 
 impl Reservation {
-    /// The writer has refused it.
+    /// The writer has refused it, for this budget.
     ///
     /// Whoever waits is woken by each settlement, and when nobody is left that may settle: then the last to be refused
     /// finds that it is the last, so a budget that is used up parks every run in the end, and none too early.
-    pub(crate) fn refused(mut self) -> Refused {
+    pub(crate) fn refused(mut self, budget: Budget) -> Refused {
         self.is_refused = true;
         let since = self.since;
         let mut calls = self.budget.calls.subscribe();
@@ -262,7 +262,12 @@ impl Reservation {
         if now.settled != since {
             return Refused::Again;
         }
-        if now.reserving == 0 {
+        let may_come_back = match budget {
+            Budget::Tokens | Budget::Usd => now.reserving > 0,
+            // What was made stays made.
+            Budget::Turns | Budget::Calls => false,
+        };
+        if !may_come_back {
             return Refused::Final;
         }
         Refused::Wait(Box::pin(async move {

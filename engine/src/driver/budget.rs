@@ -44,7 +44,7 @@ impl Driver {
         let (Some(shortage), Some(reservation)) = (shortage, self.reservation.take()) else {
             return Err(error);
         };
-        match (reservation.refused(), effect) {
+        match (reservation.refused(shortage.budget), effect) {
             (Refused::Again, _) | (Refused::Wait(_), None) => Ok(Some(fact)),
             (Refused::Final, _) => Ok(Some(Fact::BudgetRefused(shortage))),
             (Refused::Wait(room), Some(effect)) => {

@@ -218,6 +218,37 @@ async fn eight_racing_runs_never_pass_the_cap_and_go_on_when_it_is_raised() {
     assert_eq!(check(&*store, &runs, 2_000).unwrap().tokens, RUNS as u64 * 45);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waits_for_room_can_be_cancelled_timed_out_and_stopped() {
+    let turn = json!({ "text": "done", "delay_ms": 60_000, "usage": { "input": 10, "output": 5 } });
+    let stage = Stage::new(rehearsal(&json!([turn])).output_tokens_max(100));
+    let engine = stage.open();
+    engine.cap_batch(BATCH, tokens(150), Path::new("")).await.unwrap();
+    let jobs = [in_batch(0), in_batch(1), Job { timeout_s: Some(30), ..in_batch(2) }, in_batch(3)];
+    let mut runs = Vec::new();
+    for job in jobs {
+        runs.push(engine.submit(job).await.unwrap());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    runs[1].cancel("enough", None).await.unwrap();
+    assert!(matches!(runs[1].outcome().await.unwrap(), Rest::Done { outcome: Outcome::Cancelled, .. }));
+    assert_eq!(stage.elapsed_ms(), 40);
+    assert!(matches!(runs[2].outcome().await.unwrap(), Rest::Done { outcome: Outcome::TimedOut, .. }));
+    assert_eq!(stage.elapsed_ms(), 30_020);
+    engine.stop().await;
+    assert_eq!(
+        (runs[0].outcome().await.unwrap(), runs[3].outcome().await.unwrap()),
+        (Rest::Stopped, Rest::Stopped)
+    );
+    // The stop has lost the call in flight: what it reserved is gone for good.
+    let engine = stage.open();
+    engine.resume(None).unwrap();
+    engine.rested().await;
+    let ids: Vec<RunId> = runs.iter().map(|run| run.id).collect();
+    assert_eq!(check(&*stage.store, &ids, 150), Ok(Charge { calls: 1, tokens: 110, usd_micros: 0 }));
+    assert_eq!(engine.handle(ids[3]).outcome().await.unwrap(), short(Scope::Batch, Budget::Tokens, 70));
+}
+
 /// A life of the process: the batch is capped, submitted and resumed until every run rests.
 async fn live(machine: &Machine, world: &Arc<World>, dir: &Path, cap: u64) -> Result<(), String> {
     let mut turns = racing_turns();
