@@ -241,6 +241,7 @@ pub(crate) fn submission(
             retries: job.retries.unwrap_or(true),
             loop_detection: defaults.loop_detection,
             drains_all: job.drains_all,
+            syncs_files: config.durable_workspace,
             ..wants
         },
         limits: Limits {
