@@ -180,14 +180,14 @@ impl Engine {
     }
 
     /// What was found of the call, or how the run ended without anything to find.
-    pub(crate) fn found(&self) -> Result<String, Told> {
+    pub(crate) fn found(&self) -> Result<String, Box<Told>> {
         loop {
             let line = self.lines.recv_timeout(WAIT_MAX).expect("the engine says something");
             if let Some(found) = line["found"].as_str() {
                 return Ok(found.to_owned());
             }
             if let Some(outcome) = line["outcome"].as_str() {
-                return Err(Told::new(outcome, &line));
+                return Err(Box::new(Told::new(outcome, &line)));
             }
         }
     }
