@@ -295,7 +295,12 @@ impl Engine {
 
     /// What a resume found and did so far.
     pub fn report(&self) -> Vec<Note> {
-        self.shared.report.notes()
+        self.report_since(0)
+    }
+
+    /// The same without its first lines, for whoever has seen those.
+    pub fn report_since(&self, first: usize) -> Vec<Note> {
+        self.shared.report.since(first)
     }
 
     /// Every rest from now on, as it happens.
