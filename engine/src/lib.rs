@@ -27,6 +27,7 @@ pub mod control;
 mod crash_point;
 mod decision;
 mod disk;
+pub mod doctor;
 mod driver;
 mod engine;
 mod entry;
