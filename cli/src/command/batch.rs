@@ -9,6 +9,7 @@ use engine::batch::{self, BadLine, BatchRun, Defaults, Halt, JobsFile, NewCaps, 
 use engine::config::{Config, Overrides, Usd};
 use engine::query::{self, quoted};
 use engine::{CapReached, Engine};
+use model::Budget;
 use serde_json::{Value, json};
 
 use crate::context::{Context, block_on};
@@ -373,6 +374,11 @@ fn to_json(summary: &Summary, batch: &str, results: &std::path::Path, stopped: O
     });
     let cap_reached = summary.cap_reached.map(|reached| {
         let CapReached { budget, used, cap, enough } = reached;
+        let number = |amount: u64| match budget {
+            Budget::Usd => json!(amount as f64 / 1e6),
+            Budget::Turns | Budget::Calls | Budget::Tokens => json!(amount),
+        };
+        let (used, cap, enough) = (number(used), number(cap), number(enough));
         json!({ "budget": budget.name(), "used": used, "cap": cap, "enough": enough })
     });
     json!({
