@@ -41,10 +41,11 @@ impl Mover<'_> {
                 self.note_deadline();
                 LEGAL
             }
-            Fact::Resumed { epoch, boot_id } => {
-                self.note_owner(*epoch, *boot_id);
+            Fact::Resumed { epoch, boot_id, how } => {
+                self.note_owner(*epoch, *boot_id, *how);
                 return LEGAL;
             }
+            Fact::Quarantined => return self.quarantine(),
             Fact::Stopped => return LEGAL,
             Fact::Missing { what } => {
                 self.miss(what);
@@ -188,8 +189,10 @@ impl Mover<'_> {
         if !self.has_status(index, CallStatus::Started) {
             return ILLEGAL;
         }
-        let crashes = &mut self.state.core.crashes;
-        crashes.unknown_calls = crashes.unknown_calls.saturating_add(1);
+        if let Some(Call { facts, class, .. }) = self.call(index).copied() {
+            let epoch = self.state.core.owner.epoch;
+            self.state.core.crashes.lose(facts.key, class, epoch);
+        }
         match policy {
             OnUnknown::Ask => self.set_status(index, CallStatus::Unknown),
             OnUnknown::Tell => self.conclude(index, unknown_result(), Ending::Done),
@@ -232,7 +235,9 @@ impl Mover<'_> {
         if !self.has_status(index, CallStatus::Unknown) {
             return false;
         }
-        self.state.core.crashes.unknown_calls = 0;
+        if let Some(call) = self.call(index).copied() {
+            self.state.core.crashes.find(call.facts.key);
+        }
         let text = |what: &str| {
             format!("The engine stopped while this call ran. A person looked: {what} ({reason})")
         };

@@ -30,10 +30,11 @@ impl Mover<'_> {
                 self.abort();
             }
             // The head may have moved with the old owner's last breath: the plan is made again.
-            Fact::Resumed { epoch, boot_id } => {
-                self.note_owner(*epoch, *boot_id);
+            Fact::Resumed { epoch, boot_id, how } => {
+                self.note_owner(*epoch, *boot_id, *how);
                 self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready });
             }
+            Fact::Quarantined => return self.quarantine(),
             Fact::Stopped => self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready }),
             Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),

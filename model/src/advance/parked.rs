@@ -3,6 +3,7 @@
 //! Owns which decision lifts which reason. Time spent here does not count against the deadline.
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
+use crate::guard::crashes::Crashes;
 use crate::input::Fact;
 use crate::phase::{ParkReason, Phase, StreamStage};
 
@@ -25,8 +26,12 @@ impl Mover<'_> {
             Fact::Released { position } => {
                 self.take_control(*position);
                 match reason {
-                    ParkReason::Missing(_) | ParkReason::Quarantine => {
-                        self.state.core.crashes = crate::state::Crashes::default();
+                    ParkReason::Quarantine => {
+                        self.state.core.crashes = Crashes::default();
+                        self.unpark(from);
+                        self.go_on(from);
+                    }
+                    ParkReason::Missing(_) => {
                         self.unpark(from);
                         self.go_on(from);
                     }
@@ -44,7 +49,7 @@ impl Mover<'_> {
                     | ParkReason::Missing(_) => {}
                 }
             }
-            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Resumed { epoch, boot_id, how } => self.note_owner(*epoch, *boot_id, *how),
             Fact::Stopped => {}
             // The time of a parked run stands still.
             Fact::DeadlinePassed
@@ -60,6 +65,7 @@ impl Mover<'_> {
             | Fact::HookReturned { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
+            | Fact::Quarantined
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }

@@ -19,7 +19,7 @@ impl Mover<'_> {
                 self.note_deadline();
                 self.start_and_abort();
             }
-            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Resumed { epoch, boot_id, how } => self.note_owner(*epoch, *boot_id, *how),
             Fact::Stopped => {}
             Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
@@ -38,6 +38,7 @@ impl Mover<'_> {
             | Fact::HookReturned { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
+            | Fact::Quarantined
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }

@@ -45,7 +45,8 @@ impl Mover<'_> {
                 self.note_deadline();
                 self.abort_unless_called(is_called);
             }
-            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Resumed { epoch, boot_id, how } => self.note_owner(*epoch, *boot_id, *how),
+            Fact::Quarantined => return self.quarantine(),
             Fact::Stopped => self.lose_call(turn, attempt, is_called),
             Fact::Missing { what } => {
                 self.lose_call(turn, attempt, is_called);

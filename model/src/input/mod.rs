@@ -150,6 +150,8 @@ pub enum Fact {
         epoch: u64,
         /// The machine's boot.
         boot_id: [u8; 16],
+        /// How the old owner ended.
+        how: Resumption,
     },
     /// The owner stopped by request, with nobody to blame.
     Stopped,
@@ -185,6 +187,19 @@ pub enum Fact {
         /// What is added.
         by: Extension,
     },
+    /// The run was found to end the engine again and again.
+    Quarantined,
+}
+
+/// How a run is taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Resumption {
+    /// Its old owner ended as it was asked to, or with its machine: nobody is to blame.
+    Usual,
+    /// Its old owner ended uncleanly.
+    AfterCrash,
+    /// Its old owner ended uncleanly, as others had just before; the run is the only suspect under way.
+    OnTrial,
 }
 
 impl Fact {
@@ -216,6 +231,7 @@ impl Fact {
             Self::Missing { .. } => "missing",
             Self::Released { .. } => "released",
             Self::Extended { .. } => "extended",
+            Self::Quarantined => "quarantined",
         }
     }
 

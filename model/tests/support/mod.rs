@@ -9,7 +9,7 @@ pub(crate) mod facts;
 pub(crate) mod print;
 
 use model::input::{Approval, Extension, Fact, HookAnswer, HookCall, Input, NextTurn, Waiting};
-use model::input::{Hook, OnUnknown, Resolution};
+use model::input::{Hook, OnUnknown, Resolution, Resumption};
 use model::message::Usage;
 use model::phase::{EntryRef, Phase};
 use model::state::{Limits, Owner, Wants};
@@ -158,9 +158,15 @@ impl Script {
             "handoff" => self.cancel(true),
             "resumed" => {
                 let boot_id = if first == "rebooted" { [2; 16] } else { BOOT };
-                Fact::Resumed { epoch: 2, boot_id }
+                let how = match first {
+                    "crashed" => Resumption::AfterCrash,
+                    "on_trial" => Resumption::OnTrial,
+                    _ => Resumption::Usual,
+                };
+                Fact::Resumed { epoch: self.state.core.owner.epoch + 1, boot_id, how }
             }
             "stopped" => Fact::Stopped,
+            "quarantined" => Fact::Quarantined,
             "planned" => Fact::CompactionPlanned {
                 first_kept: EntryRef { run: self.state.core.run, seq: self.state.core.seq, n: 0 },
             },
