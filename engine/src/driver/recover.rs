@@ -1,9 +1,9 @@
 //! Settles what a former owner left: one commit for each thing that is found out.
 //!
-//! Owns the order of a resume: results that exist, then what is lost; cancel, deadline and budget follow as ordinary
-//! inputs, and then the phase goes on. It must never run a call whose recovery class forbids it.
+//! Owns the order of a resume: results that exist, then what is lost; cancel, deadline, budget and quarantine follow as
+//! ordinary inputs, and then the phase goes on. It must never run a call whose recovery class forbids it.
 
-use model::input::{OnUnknown, Recovered, RecoveryClass};
+use model::input::{OnUnknown, Recovered, RecoveryClass, Resumption};
 use model::state::CallStatus;
 use model::{Effect, Fact, Label, ParkReason, Phase};
 
@@ -21,8 +21,12 @@ impl Driver {
         let is_own = self.state.core.owner == owner;
         if !is_own {
             self.untold.clear();
-            let fact = Fact::Resumed { epoch: owner.epoch, boot_id: owner.boot_id };
+            let how = self.resumption();
+            let fact = Fact::Resumed { epoch: owner.epoch, boot_id: owner.boot_id, how };
             self.apply(None, fact).await?;
+            if !self.state.core.crashes.is_tried {
+                self.shared.suspects.pass(self.run);
+            }
         }
         self.settle_effects().await?;
         let effects = self.effects.clone();
@@ -33,6 +37,17 @@ impl Driver {
             self.settle_effects().await?;
         }
         Ok(())
+    }
+
+    /// How the old owner ended, and whether the run is the only suspect that is moved.
+    fn resumption(&self) -> Resumption {
+        if !self.shared.lives.was_unclean(self.state.core.owner.epoch) {
+            Resumption::Usual
+        } else if self.shared.suspects.is_tried(self.run) {
+            Resumption::OnTrial
+        } else {
+            Resumption::AfterCrash
+        }
     }
 
     /// A run that has done nothing yet gets its own workspace. One that cannot be made is found missing.

@@ -5,7 +5,7 @@
 
 use model::inbox::Item;
 use model::phase::ParkReason;
-use model::state::CallStatus;
+use model::state::{CallStatus, Core};
 use model::{Label, Outcome, Phase, RunId};
 use serde::Serialize;
 use store::{Store, Stream};
@@ -103,10 +103,10 @@ fn parked(snapshot: &Snapshot, recent: &Recent, reason: &ParkReason, has_owner: 
             Why::new("It waits for an approval", format!("sprag show {run}"))
         }),
         ParkReason::UnknownOutcome => unknown_outcome(snapshot, recent),
-        ParkReason::Quarantine => Why::new(
-            "It was under way each time the engine ended uncleanly, and is held back",
-            format!("sprag release {run}"),
-        ),
+        ParkReason::Quarantine => {
+            let sentence = format!("It is held back, because {}", quarantine(snapshot.core()));
+            Why::new(sentence, format!("sprag release {run}"))
+        }
         ParkReason::Budget(label) => budget(snapshot, label),
         ParkReason::Missing(label) => {
             let verb = if has_owner { "release" } else { "resume" };
@@ -114,6 +114,13 @@ fn parked(snapshot: &Snapshot, recent: &Recent, reason: &ParkReason, has_owner: 
             Why::new(sentence, format!("sprag {verb} {run}"))
         }
     }
+}
+
+/// What a quarantined run did.
+pub(super) fn quarantine(core: &Core) -> String {
+    let verdict = core.crashes.verdict();
+    // A quarantine keeps what it was decided from.
+    verdict.map_or_else(|| "it ended the engine again and again".to_owned(), |verdict| verdict.to_string())
 }
 
 /// The first call that waits for approval.
