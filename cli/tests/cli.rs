@@ -444,3 +444,42 @@ fn a_transcript_is_a_history_for_the_detectors() {
     session.sprag(&["loops", "bad.jsonl"]);
     session.check("loops.txt");
 }
+
+#[test]
+fn a_batch_with_a_parked_job_ends_with_seven_and_says_who_shares_a_directory() {
+    let mut session = Session::new();
+    session.file("hello.json", HELLO);
+    session.sprag(&["run", "--max-turns", "1", "--model", "rehearsal:hello.json", "two turns"]);
+    let run = session.newest();
+    session.file(
+        "jobs.jsonl",
+        r#"{"custom_id":"parks","prompt":"two turns","workspace":".","max_turns":1}
+{"custom_id":"ends","prompt":"two turns"}
+"#,
+    );
+    let batch = ["batch", "run", "jobs.jsonl", "--model", "rehearsal:hello.json"];
+    assert_eq!(session.sprag(&batch).status.code(), Some(7));
+    assert_eq!(session.sprag(&batch).status.code(), Some(7));
+    for parked in [run.clone(), session.parked("parks")] {
+        session.sprag(&["extend", &parked, "--turns", "1"]);
+    }
+    session.sprag(&["resume"]);
+    assert_eq!(session.sprag(&batch).status.code(), Some(0));
+    session.check("batch_parked.txt");
+}
+
+#[test]
+fn two_signals_at_once_leave_a_batch_that_goes_on() {
+    let mut session = Session::new();
+    session.file("slow.json", SLOW);
+    session.file("jobs.jsonl", r#"{"custom_id":"a","prompt":"two turns"}"#);
+    let batch = ["batch", "run", "jobs.jsonl", "--model", "rehearsal:slow.json"];
+    let owner = session.start(&batch);
+    session.wait_for("stream(turn 1, attempt 0, in_flight)");
+    signal(&owner, Signal::INT);
+    signal(&owner, Signal::TERM);
+    let code = owner.wait_with_output().unwrap().status.code();
+    assert!(code == Some(130) || code == Some(143), "{code:?}");
+    assert_eq!(session.sprag(&batch).status.code(), Some(0));
+    assert_eq!(session.model_calls(), [(0, 0), (1, 0), (1, 0)]);
+}

@@ -254,8 +254,8 @@ impl<'a> Mover<'a> {
         self.take_control(position);
     }
 
-    /// Notes the new owner of the run, and what is to be thought of the end of the old one. After a reboot the absence of a mark proves nothing about a started
-    /// call.
+    /// Notes the new owner of the run, and what is to be thought of the end of the old one. After a reboot the absence
+    /// of a mark proves nothing about a started call, and what commands wrote may not have reached the disk.
     fn note_owner(&mut self, epoch: u64, boot_id: [u8; 16], how: Resumption) {
         self.state.judge(how);
         if self.state.core.owner.boot_id != boot_id {
@@ -264,6 +264,8 @@ impl<'a> Mover<'a> {
                     call.marks.set_other_boot(true);
                 }
             }
+            let files = &mut self.state.core.files;
+            files.lost_since = files.lost_since.or(files.unsynced_since.take());
         }
         self.state.core.owner = Owner { epoch, boot_id };
     }

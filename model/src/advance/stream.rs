@@ -45,7 +45,13 @@ impl Mover<'_> {
                 self.note_deadline();
                 self.abort_unless_called(is_called);
             }
-            Fact::Resumed { epoch, boot_id, how } => self.note_owner(*epoch, *boot_id, *how),
+            Fact::Resumed { epoch, boot_id, how } => {
+                self.note_owner(*epoch, *boot_id, *how);
+                // A call that was in flight is found to be lost first.
+                if !is_called {
+                    self.tell_lost_files();
+                }
+            }
             Fact::Quarantined => return self.quarantine(),
             Fact::Stopped => self.lose_call(turn, attempt, is_called),
             Fact::Missing { what } => {
@@ -235,6 +241,8 @@ impl Mover<'_> {
         self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Ready });
         if self.is_aborting() {
             self.abort();
+        } else {
+            self.tell_lost_files();
         }
     }
 }

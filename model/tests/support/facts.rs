@@ -109,11 +109,9 @@ pub(crate) fn batch(words: &[&str], total: u32) -> Fact {
 /// One call as planned.
 pub(crate) fn plan(index: usize, word: &str) -> CallPlan {
     let (verdict, about) = word.split_once(':').unwrap_or((word, ""));
-    let class =
-        if verdict == "supervised" { RecoveryClass::Adoptable } else { RecoveryClass::AtMostOnce };
     let about = if about.is_empty() { format!("call {index}") } else { about.to_owned() };
     let verdict = match verdict {
-        "valid" | "supervised" => CallVerdict::Valid,
+        "valid" | "command" => CallVerdict::Valid,
         "missing" => CallVerdict::Unknown,
         "invalid" => CallVerdict::Invalid("Validation failed for tool \"read\":".to_owned()),
         "refused" => CallVerdict::Refused("it cannot be prepared".to_owned()),
@@ -125,7 +123,7 @@ pub(crate) fn plan(index: usize, word: &str) -> CallPlan {
         id: Label::from(format!("c{index}").as_str()),
         tool: Label::from("read"),
         facts: call_facts("read", &serde_json::json!({ "about": about }), ToolKind::Plain),
-        class,
+        class: if word.starts_with("command") { RecoveryClass::Adoptable } else { RecoveryClass::AtMostOnce },
         verdict,
     }
 }
