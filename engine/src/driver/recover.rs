@@ -10,6 +10,7 @@ use model::{Effect, Fact, Label, ParkReason, Phase};
 use super::Driver;
 use super::tool_call::Takeover;
 use crate::config;
+use crate::crash_point;
 use crate::error::Error;
 use crate::report::Found;
 use crate::tool::Probe;
@@ -24,6 +25,7 @@ impl Driver {
             let how = self.resumption();
             let fact = Fact::Resumed { epoch: owner.epoch, boot_id: owner.boot_id, how };
             self.apply(None, fact).await?;
+            crash_point::reach("after the takeover's commit");
             if !self.state.core.crashes.is_tried {
                 self.shared.suspects.pass(self.run);
             }
