@@ -33,14 +33,14 @@ struct Line {
 }
 
 /// The place of a suspect in the line: most blamed first, so that a culprit is found in the fewest ends; then what runs
-/// code of tools and hooks, before what only waits for a model.
+/// code of tools and hooks, before what asks a model.
 pub(crate) type Rank = (Reverse<u8>, bool);
 
 /// The place of a run in the line, if it is a suspect.
 pub(crate) fn rank(state: &RunState) -> Option<Rank> {
-    let waits_only = |effect: &Effect| matches!(effect, Effect::CallModel { .. });
-    let is_only_waiting = state.effects().iter().filter(|effect| effect.is_in_engine()).all(waits_only);
-    state.is_suspect().then_some((Reverse(state.core.crashes.since_turn), is_only_waiting))
+    let runs_code = |effect: &Effect| matches!(effect, Effect::RunTool { .. } | Effect::RunHook(_));
+    let runs_none = !state.effects().iter().any(|effect| effect.is_in_engine() && runs_code(effect));
+    state.is_suspect().then_some((Reverse(state.core.crashes.since_turn), runs_none))
 }
 
 impl Suspects {

@@ -201,6 +201,10 @@ impl RunState {
 
 /// True if the transition from `before` to `after` must be durable before anything that follows from it.
 pub fn needs_barrier(before: &[Effect], after: &RunState) -> bool {
+    if after.core.crashes.is_tried {
+        // Whatever ends the engine next, it is known who was on trial.
+        return true;
+    }
     match after.core.phase {
         Phase::Done { .. } => true,
         Phase::Queued

@@ -5,7 +5,7 @@
 mod support;
 
 use model::encode::{Encoded, Part};
-use model::guard::crashes::{Crashes, LOST_CALLS_MAX, LostCall, Place, PhaseKind};
+use model::guard::crashes::{Crashes, LOST_CALLS_MAX, LostCall, PhaseKind, Place};
 use model::guard::loops::{
     CallHash, OutcomeFacts, RunHash, Settled, ToolKind, ToolOutcome, WARNING_KEYS_MAX, WINDOW_SLOTS_MAX,
     Window, call_facts, classify,

@@ -265,9 +265,11 @@ fn the_same_killer_under_a_new_id_is_quarantined() {
     let dir = dir.path();
     assert_eq!(deaths(dir), 2);
     let view = show(dir, run_of(dir, "killer"));
-    let reason = "the engine ended uncleanly 2 times while it ran the same call, of which nobody knows the outcome";
+    let reason =
+        "the engine ended uncleanly 2 times while it ran the same call, of which nobody knows the outcome";
     assert_eq!((view.reason.as_deref(), view.row.status.name()), (Some(reason), "parked"));
-    let ids: Vec<&str> = view.turn_table.iter().flat_map(|row| row.tools.iter().map(String::as_str)).collect();
+    let ids: Vec<&str> =
+        view.turn_table.iter().flat_map(|row| row.tools.iter().map(String::as_str)).collect();
     assert_eq!(ids, ["explode", "explode"]);
 }
 
@@ -287,13 +289,17 @@ async fn a_bystander_keeps_its_result_and_a_release_lets_the_run_go_on() {
     assert_eq!(release(dir, killer).await, ["did no harm", "written"]);
     assert_eq!(fs::read_to_string(dir.join("written")).unwrap(), format!("{killer}/0.1\n"));
     assert_eq!(show(dir, killer).guards.crashes, 0);
-    assert_eq!((deaths(dir), ended(dir)), (0, BTreeMap::from([("killer".to_owned(), "completed".to_owned())])));
+    assert_eq!(
+        (deaths(dir), ended(dir)),
+        (0, BTreeMap::from([("killer".to_owned(), "completed".to_owned())]))
+    );
 }
 
 /// A run that is told so goes on, kills again, and is quarantined again.
 #[test]
 fn a_release_gives_a_killer_another_round() {
-    let scripts = json!({ "deadly": { "turns": [{ "calls": [{ "tool": "kill", "args": {} }] }, { "text": "so" }] } });
+    let scripts =
+        json!({ "deadly": { "turns": [{ "calls": [{ "tool": "kill", "args": {} }] }, { "text": "so" }] } });
     let dir = world(&scripts, &[("killer", "deadly", &["kill"])]);
     let dir = dir.path();
     assert_eq!(deaths(dir), 5);
@@ -305,7 +311,8 @@ fn a_release_gives_a_killer_another_round() {
 /// An end while the killer is being taken over counts as one of its ends, once.
 #[test]
 fn ends_of_the_recovery_itself_are_survived() {
-    let scripts = json!({ "deadly": { "turns": [{ "calls": [{ "tool": "kill", "args": {} }] }, { "text": "so" }] } });
+    let scripts =
+        json!({ "deadly": { "turns": [{ "calls": [{ "tool": "kill", "args": {} }] }, { "text": "so" }] } });
     let dir = world(&scripts, &[("killer", "deadly", &["kill"])]);
     let dir = dir.path();
     let mut killed = 0;
@@ -332,7 +339,8 @@ fn ends_of_the_recovery_itself_are_survived() {
 #[test]
 fn deploys_and_kills_during_one_long_command_accuse_nobody() {
     let command = "until [ -e go ]; do sleep 0.02; done; echo ran >> ran; echo done";
-    let turns = json!([{ "calls": [{ "tool": "bash", "args": { "command": command } }] }, { "text": "built" }]);
+    let turns =
+        json!([{ "calls": [{ "tool": "bash", "args": { "command": command } }] }, { "text": "built" }]);
     let dir = world(&json!({ "builder": { "turns": turns } }), &[("build", "builder", &["bash"])]);
     let dir = dir.path();
     let mut owner = 0;
@@ -352,7 +360,10 @@ fn deploys_and_kills_during_one_long_command_accuse_nobody() {
     assert_eq!(show(dir, run).guards.crashes, 0);
     let workspace = show(dir, run).job.workspace.unwrap();
     fs::write(workspace.join("go"), "").unwrap();
-    assert_eq!((deaths(dir), ended(dir)), (0, BTreeMap::from([("build".to_owned(), "completed".to_owned())])));
+    assert_eq!(
+        (deaths(dir), ended(dir)),
+        (0, BTreeMap::from([("build".to_owned(), "completed".to_owned())]))
+    );
     assert_eq!(fs::read_to_string(workspace.join("ran")).unwrap(), "ran\n");
 }
 

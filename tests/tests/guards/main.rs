@@ -1,4 +1,8 @@
 //! The guards at work: real batches, real processes, real ends.
-#![allow(clippy::unwrap_used, missing_docs, reason = "a test states what it relies on, and its names document it")]
+#![allow(
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a test states what it relies on, and its names document it"
+)]
 
 mod crash_loops;
