@@ -151,11 +151,15 @@ impl Mover<'_> {
 
     /// A call that will never run is remembered by the detectors too, so that repeating it is seen.
     pub(super) fn record_refused(&mut self, index: u16, text: &str) {
+        self.record_unrun(index, &ToolResult::error(text));
+    }
+
+    /// The same for a call with any result.
+    pub(super) fn record_unrun(&mut self, index: u16, result: &ToolResult) {
         let (run, id) = (self.run_hash(), self.call_id(index));
         let Some(facts) = self.call(index).map(|call| call.facts) else { return };
         self.state.window.record_call(run, &facts, id);
-        let outcome = loops::classify(&facts, loops::ToolOutcome::Error(text));
-        self.state.window.record_outcome(run, &facts, id, outcome);
+        self.state.window.record_outcome(run, &facts, id, outcome_facts(&facts, result));
     }
 
     fn returned(&mut self, index: u16, result: &ToolResult) -> bool {

@@ -51,6 +51,7 @@ impl Mover<'_> {
         let core = &mut self.state.core;
         core.context_from.previous = admission.previous;
         core.is_tainted = admission.is_tainted;
+        core.critical_tool_loop_seen = admission.critical_tool_loop_seen;
         if let Some(window) = &admission.window {
             self.state.window = window.clone();
         }

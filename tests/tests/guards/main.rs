@@ -6,3 +6,4 @@
 )]
 
 mod crash_loops;
+mod loops;
