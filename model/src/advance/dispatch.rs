@@ -222,17 +222,15 @@ fn blocked_texts(intervention: &Intervention, is_terminal: bool) -> (String, Str
     let Intervention { reason, details, .. } = intervention;
     let found = details.value();
     let tool = found["toolName"].as_str().filter(|tool| !tool.is_empty());
-    let tool = tool.map_or_else(|| "another call".to_owned(), |tool| format!("another call, of `{tool}`,"));
+    let tool = tool.map_or_else(String::new, |tool| format!("`{tool}`: "));
     let by = match (found["detector"].as_str(), found["count"].as_u64()) {
-        (Some(detector), Some(count)) => format!(" ({detector}, counted {count})"),
+        (Some(detector), Some(count)) => format!(" ({tool}{detector}, counted {count})"),
         (Some(_) | None, _) => String::new(),
     };
+    let other = format!("This call was not run, because another call of the same answer was blocked{by}.");
     if is_terminal {
         let end = "It is the second critical loop of this run, which ends now.";
-        return (
-            format!("{reason}\n\nThis call was not run. {end}"),
-            format!("This call was not run, because {tool} of the same answer goes in circles{by}. {end}"),
-        );
+        return (format!("{reason}\n\nThis call was not run. {end}"), format!("{other} {end}"));
     }
     (
         format!(
@@ -240,8 +238,8 @@ fn blocked_texts(intervention: &Intervention, is_terminal: bool) -> (String, Str
              about the task anew, then answer, ask, or go on with another tool or other arguments."
         ),
         format!(
-            "This call was not run, because {tool} of the same answer goes in circles{by}. Think about the task anew \
-             before the next step. You may make this call again without the other one, or answer, or ask."
+            "{other} Think about the task anew before the next step. You may make this call again without the other one, \
+             or answer, or ask."
         ),
     )
 }

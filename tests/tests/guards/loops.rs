@@ -161,9 +161,9 @@ async fn the_model_is_told_who_counted_what_and_what_it_may_do() {
     ];
     assert_eq!(texts[20..], expected);
     let others = &told(&engine, all["global_circuit_breaker"].0)[21..30];
-    let other = "This call was not run, because another call, of `ls`, of the same answer goes in circles \
-                 (generic_repeat, counted 20). Think about the task anew before the next step. You may make this call \
-                 again without the other one, or answer, or ask.";
+    let other = "This call was not run, because another call of the same answer was blocked (`ls`: generic_repeat, \
+                 counted 20). Think about the task anew before the next step. You may make this call again without the \
+                 other one, or answer, or ask.";
     assert_eq!(others, [other; 9]);
     engine.close().await.unwrap();
 }
