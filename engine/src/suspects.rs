@@ -40,7 +40,10 @@ pub(crate) type Rank = (Reverse<u8>, bool);
 pub(crate) fn rank(state: &RunState) -> Option<Rank> {
     let runs_code = |effect: &Effect| matches!(effect, Effect::RunTool { .. } | Effect::RunHook(_));
     let runs_none = !state.effects().iter().any(|effect| effect.is_in_engine() && runs_code(effect));
-    state.is_suspect().then_some((Reverse(state.core.crashes.since_turn), runs_none))
+    // The one that was on trial is about to be blamed.
+    let crashes = &state.core.crashes;
+    let blames = crashes.since_turn.saturating_add(u8::from(crashes.is_tried));
+    state.is_suspect().then_some((Reverse(blames), runs_none))
 }
 
 impl Suspects {

@@ -89,6 +89,30 @@ impl Tool for Scribe {
     }
 }
 
+/// Lasts until a file of its name is there.
+struct Holder {
+    spec: ToolSpec,
+    dir: PathBuf,
+}
+
+#[async_trait]
+impl Tool for Holder {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, call: CallContext) -> Result<ToolResult, String> {
+        until_there(&self.dir.join(call.args["name"].as_str().unwrap())).await;
+        Ok(ToolResult::text("held"))
+    }
+}
+
+fn holder(dir: &Path) -> Holder {
+    let parameters = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+    let spec = ToolSpec::new("hold", "Lasts.", parameters).class(RecoveryClass::ReadOnly);
+    Holder { spec, dir: dir.to_owned() }
+}
+
 fn scribe(dir: &Path) -> Scribe {
     let parameters = json!({ "type": "object", "properties": {} });
     Scribe { spec: ToolSpec::new("scribe", "Writes.", parameters), file: dir.join("written") }
@@ -108,6 +132,7 @@ fn engine(dir: &Path) -> Engine {
         .supervisor(env!("CARGO_BIN_EXE_embedder"))
         .tool(Killer::new("kill", RecoveryClass::Keyed, dir))
         .tool(Killer::new("explode", RecoveryClass::AtMostOnce, dir))
+        .tool(holder(dir))
         .tool(scribe(dir));
     for (name, script) in read_json(&dir.join("scripts.json")).as_object().unwrap() {
         builder = builder.provider(name, Rehearsal::from_value(script).unwrap());
@@ -200,9 +225,14 @@ fn ended(dir: &Path) -> BTreeMap<String, String> {
 }
 
 fn run_of(dir: &Path, custom_id: &str) -> RunId {
-    let store = JournalView::open(&dir.join("data")).unwrap();
+    jobs_of(dir)[custom_id]
+}
+
+/// The run of each job that was accepted; none before there is a store.
+fn jobs_of(dir: &Path) -> BTreeMap<String, RunId> {
+    let Ok(store) = JournalView::open(&dir.join("data")) else { return BTreeMap::new() };
     let rows = query::list(&store, &query::Filter { limit: usize::MAX, ..Default::default() }).unwrap();
-    rows.into_iter().find(|row| row.custom_id.as_deref() == Some(custom_id)).unwrap().run
+    rows.into_iter().filter_map(|row| Some((row.custom_id?, row.run))).collect()
 }
 
 fn show(dir: &Path, run: RunId) -> RunView {
@@ -237,7 +267,7 @@ fn one_killer_among_a_thousand_sleepers_is_quarantined_alone() {
         "deadly": { "turns": [{ "calls": [{ "tool": "kill", "args": {} }] }, { "text": "survived" }] },
     });
     let names: Vec<String> = (0..SLEEPERS).map(|n| format!("sleeper-{n:04}")).collect();
-    let model = |n: usize| if n % 2 == 0 { "asleep" } else { "in-backoff" };
+    let model = |n: usize| if n.is_multiple_of(2) { "asleep" } else { "in-backoff" };
     let mut jobs: Vec<(&str, &str, &[&str])> =
         names.iter().enumerate().map(|(n, name)| (name.as_str(), model(n), &[] as &[&str])).collect();
     jobs.insert(SLEEPERS / 2, ("killer", "deadly", &["kill"]));
@@ -334,6 +364,49 @@ fn ends_of_the_recovery_itself_are_survived() {
         killed += 1;
     }
     assert_eq!((killed, show(dir, run_of(dir, "killer")).row.status.name()), (6, "parked"));
+}
+
+/// Three runs are under way at two ends; then they are tried in turn, beside one that is new.
+#[test]
+fn suspects_go_on_one_at_a_time_and_the_one_on_trial_is_blamed() {
+    const RUNNING: &str = "running";
+    let hold = json!({ "tool": "hold", "args": { "name": "{{custom_id}}" } });
+    let scripts = json!({ "m": { "turns": [{ "calls": [hold] }, { "text": "done" }] } });
+    let jobs: [(&str, &str, &[&str]); 3] =
+        [("a", "m", &["hold"]), ("b", "m", &["hold"]), ("c", "m", &["hold"])];
+    let dir = world(&scripts, &jobs);
+    let dir = dir.path();
+    // The epoch in which each job was last moved, how often it is blamed, and how it stands.
+    let standing = || {
+        let view = |name: &str| jobs_of(dir).get(name).copied().map(|run| show(dir, run));
+        let stands = |name| {
+            view(name).map(|view| (view.chain.owner_epoch, view.guards.crashes, view.row.status.name()))
+        };
+        ["a", "b", "c"].map(stands)
+    };
+    let is_held =
+        |name: &str| show(dir, jobs_of(dir)[name]).calls.iter().any(|call| call.status == "started");
+    let kill_when = |wanted: [(u64, u8, &str); 3]| {
+        let mut child = start(dir, &[]);
+        wait_for("standing", || (standing() == wanted.map(Some)).then_some(()));
+        if wanted == [(1, 0, RUNNING); 3] {
+            wait_for("calls", || ["a", "b", "c"].iter().all(|name| is_held(name)).then_some(()));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    kill_when([(1, 0, RUNNING); 3]);
+    kill_when([(2, 0, RUNNING); 3]);
+    // Each holds the next one back until its call is over.
+    kill_when([(3, 0, RUNNING), (2, 0, RUNNING), (2, 0, RUNNING)]);
+    fs::write(dir.join("a"), "").unwrap();
+    kill_when([(4, 0, "completed"), (4, 0, RUNNING), (2, 0, RUNNING)]);
+    // Blamed once, it goes first; the others never came to their turn in that life.
+    kill_when([(4, 0, "completed"), (5, 1, RUNNING), (2, 0, RUNNING)]);
+    fs::write(dir.join("b"), "").unwrap();
+    fs::write(dir.join("c"), "").unwrap();
+    let done = |name: &str| (name.to_owned(), "completed".to_owned());
+    assert_eq!((deaths(dir), ended(dir)), (0, ["a", "b", "c"].map(done).into()));
 }
 
 #[test]
