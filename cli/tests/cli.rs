@@ -25,7 +25,7 @@ const SLOW: &str = r#"{"turns":[
   {"text":"first","calls":[{"tool":"write","args":{"path":"a.txt","content":"x"}}],"usage":{"input":10,"output":1}},
   {"text":"second","delay_ms":1500,"usage":{"input":20,"output":2}}]}"#;
 
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "run",
     "resume",
     "stop",
@@ -46,6 +46,7 @@ const COMMANDS: [&str; 21] = [
     "replay",
     "verify",
     "loops",
+    "doctor",
     "bench",
 ];
 
@@ -504,4 +505,30 @@ fn two_signals_at_once_leave_a_batch_that_goes_on() {
     assert!(code == Some(130) || code == Some(143), "{code:?}");
     assert_eq!(session.sprag(&batch).status.code(), Some(0));
     assert_eq!(session.model_calls(), [(0, 0), (1, 0), (1, 0)]);
+}
+
+#[test]
+fn the_doctor_names_what_is_wrong_and_rebuilds_the_state() {
+    let mut session = Session::new();
+    session.file("hello.json", HELLO);
+    session.sprag(&["run", "--model", "rehearsal:hello.json", "Say hello"]);
+    let run = session.newest();
+    let shown = session.command(&["show", &run, "--json"]).output().unwrap().stdout;
+    let mut doctor = session.command(&["doctor", "--rebuild", "--json"]);
+    let healthy = doctor.env("PATH", std::env::var_os("PATH").unwrap()).output().unwrap();
+    assert_eq!(healthy.status.code(), Some(0));
+    let checks: Vec<Value> = serde_json::from_slice(&healthy.stdout).unwrap();
+    let about: Vec<&str> = checks.iter().map(|check| check["about"].as_str().unwrap()).collect();
+    let looked_at = ["directory", "owner", "space", "sync", "journal", "bash", "processes", "descriptors"];
+    assert_eq!(about, [&looked_at[..], &["configuration", "state"]].concat());
+    assert_eq!(session.command(&["show", &run, "--json"]).output().unwrap().stdout, shown);
+
+    let segment = session.data().join("journal/00000001.seg");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[5000] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let ill = session.command(&["doctor"]).output().unwrap();
+    assert_eq!(ill.status.code(), Some(3));
+    let text = String::from_utf8(ill.stdout).unwrap();
+    assert!(text.contains("bad   journal"), "{text}");
 }
