@@ -150,7 +150,7 @@ impl Engine {
             if self.shared.suspects.is_waiting(run) {
                 continue;
             }
-            match self.suspicion(run, &state) {
+            match self.place_in_line(run, &state) {
                 Some(rank) => suspects.push((rank, run)),
                 None => {
                     self.shared.report.note(run, None, Found::Resumed, "the run goes on");
@@ -175,7 +175,7 @@ impl Engine {
     }
 
     /// The run's place among the suspects, if this engine tries those and it was under way at an unclean end.
-    fn suspicion(&self, run: RunId, state: &RunState) -> Option<Rank> {
+    fn place_in_line(&self, run: RunId, state: &RunState) -> Option<Rank> {
         let Shared { lives, suspects, .. } = &*self.shared;
         let is_left = lives.has_trials() && lives.was_unclean(state.core.owner.epoch);
         if is_left && !suspects.is_known(run) { suspects::rank(state) } else { None }

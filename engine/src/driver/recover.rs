@@ -3,7 +3,7 @@
 //! Owns the order of a resume: results that exist, then what is lost; cancel, deadline, budget and quarantine follow as
 //! ordinary inputs, and then the phase goes on. It must never run a call whose recovery class forbids it.
 
-use model::input::{OnUnknown, Recovered, RecoveryClass, Resumption};
+use model::input::{OnUnknown, Recovered, RecoveryClass, Suspicion};
 use model::state::CallStatus;
 use model::{Effect, Fact, Label, ParkReason, Phase};
 
@@ -22,8 +22,8 @@ impl Driver {
         let is_own = self.state.core.owner == owner;
         if !is_own {
             self.untold.clear();
-            let how = self.resumption();
-            let fact = Fact::Resumed { epoch: owner.epoch, boot_id: owner.boot_id, how };
+            let suspicion = self.suspicion();
+            let fact = Fact::Resumed { epoch: owner.epoch, boot_id: owner.boot_id, suspicion };
             self.apply(None, fact).await?;
             crash_point::reach("after the takeover's commit");
             if !self.state.core.crashes.is_tried {
@@ -41,14 +41,14 @@ impl Driver {
         Ok(())
     }
 
-    /// How the old owner ended, and whether the run is the only suspect that is moved.
-    fn resumption(&self) -> Resumption {
+    /// What the end of the old owner makes of the run, which may be the only suspect that is moved.
+    fn suspicion(&self) -> Suspicion {
         if !self.shared.lives.was_unclean(self.state.core.owner.epoch) {
-            Resumption::Usual
+            Suspicion::None
         } else if self.shared.suspects.is_tried(self.run) {
-            Resumption::OnTrial
+            Suspicion::Alone
         } else {
-            Resumption::AfterCrash
+            Suspicion::Shared
         }
     }
 

@@ -41,8 +41,8 @@ impl Mover<'_> {
                 self.note_deadline();
                 LEGAL
             }
-            Fact::Resumed { epoch, boot_id, how } => {
-                self.note_owner(*epoch, *boot_id, *how);
+            Fact::Resumed { epoch, boot_id, suspicion } => {
+                self.note_owner(*epoch, *boot_id, *suspicion);
                 return LEGAL;
             }
             Fact::Quarantined => return self.quarantine(),

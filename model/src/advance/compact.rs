@@ -30,8 +30,8 @@ impl Mover<'_> {
                 self.abort();
             }
             // The head may have moved with the old owner's last breath: the plan is made again.
-            Fact::Resumed { epoch, boot_id, how } => {
-                self.note_owner(*epoch, *boot_id, *how);
+            Fact::Resumed { epoch, boot_id, suspicion } => {
+                self.note_owner(*epoch, *boot_id, *suspicion);
                 self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready });
             }
             Fact::Quarantined => return self.quarantine(),

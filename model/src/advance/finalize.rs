@@ -21,7 +21,7 @@ impl Mover<'_> {
                 self.note_deadline();
                 self.abort_unless_asking(stage);
             }
-            Fact::Resumed { epoch, boot_id, how } => self.note_owner(*epoch, *boot_id, *how),
+            Fact::Resumed { epoch, boot_id, suspicion } => self.note_owner(*epoch, *boot_id, *suspicion),
             Fact::Quarantined => return self.quarantine(),
             Fact::Stopped => {}
             Fact::Missing { what } => self.miss(what),

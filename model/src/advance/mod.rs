@@ -20,7 +20,7 @@ mod stream;
 use crate::effect::Effect;
 use crate::guard::crashes;
 use crate::ids::{Label, Millis};
-use crate::input::{Fact, Input, Resumption};
+use crate::input::{Fact, Input, Suspicion};
 use crate::message::{Message, ToolResult};
 use crate::phase::{ParkReason, Phase};
 use crate::record::{Content, Mark, Moved};
@@ -256,8 +256,8 @@ impl<'a> Mover<'a> {
 
     /// Notes the new owner of the run, and what is to be thought of the end of the old one. After a reboot the absence
     /// of a mark proves nothing about a started call, and what commands wrote may not have reached the disk.
-    fn note_owner(&mut self, epoch: u64, boot_id: [u8; 16], how: Resumption) {
-        self.state.judge(how);
+    fn note_owner(&mut self, epoch: u64, boot_id: [u8; 16], suspicion: Suspicion) {
+        self.state.judge(suspicion);
         if self.state.core.owner.boot_id != boot_id {
             for call in self.state.batch.iter_mut().flat_map(|batch| &mut batch.calls) {
                 if call.status == CallStatus::Started {

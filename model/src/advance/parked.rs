@@ -49,7 +49,7 @@ impl Mover<'_> {
                     | ParkReason::Missing(_) => {}
                 }
             }
-            Fact::Resumed { epoch, boot_id, how } => self.note_owner(*epoch, *boot_id, *how),
+            Fact::Resumed { epoch, boot_id, suspicion } => self.note_owner(*epoch, *boot_id, *suspicion),
             Fact::Stopped => {}
             // The time of a parked run stands still.
             Fact::DeadlinePassed

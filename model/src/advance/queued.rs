@@ -19,7 +19,7 @@ impl Mover<'_> {
                 self.note_deadline();
                 self.start_and_abort();
             }
-            Fact::Resumed { epoch, boot_id, how } => self.note_owner(*epoch, *boot_id, *how),
+            Fact::Resumed { epoch, boot_id, suspicion } => self.note_owner(*epoch, *boot_id, *suspicion),
             Fact::Stopped => {}
             Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),

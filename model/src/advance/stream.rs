@@ -45,8 +45,8 @@ impl Mover<'_> {
                 self.note_deadline();
                 self.abort_unless_called(is_called);
             }
-            Fact::Resumed { epoch, boot_id, how } => {
-                self.note_owner(*epoch, *boot_id, *how);
+            Fact::Resumed { epoch, boot_id, suspicion } => {
+                self.note_owner(*epoch, *boot_id, *suspicion);
                 // A call that was in flight is found to be lost first.
                 if !is_called {
                     self.tell_lost_files();

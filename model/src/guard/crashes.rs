@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::loops::ActionKey;
 use crate::effect::Effect;
-use crate::input::{RecoveryClass, Resumption};
+use crate::input::{RecoveryClass, Suspicion};
 use crate::phase::Phase;
 use crate::state::RunState;
 
@@ -151,17 +151,17 @@ impl RunState {
     }
 
     /// A new owner resumes the run: blames it if it was on trial, and puts it on trial if it is resumed alone.
-    pub(crate) fn judge(&mut self, how: Resumption) {
-        let is_suspect = match how {
-            Resumption::Usual => false,
-            Resumption::AfterCrash | Resumption::OnTrial => self.is_suspect(),
+    pub(crate) fn judge(&mut self, suspicion: Suspicion) {
+        let is_suspect = match suspicion {
+            Suspicion::None => false,
+            Suspicion::Shared | Suspicion::Alone => self.is_suspect(),
         };
         let place = Place::of(&self.core.phase);
         let crashes = &mut self.core.crashes;
         if is_suspect && crashes.is_tried {
             crashes.blame(place);
         }
-        crashes.is_tried = is_suspect && how == Resumption::OnTrial;
+        crashes.is_tried = is_suspect && suspicion == Suspicion::Alone;
     }
 }
 

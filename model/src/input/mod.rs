@@ -150,8 +150,8 @@ pub enum Fact {
         epoch: u64,
         /// The machine's boot.
         boot_id: [u8; 16],
-        /// How the old owner ended.
-        how: Resumption,
+        /// What the end of the old owner makes of it.
+        suspicion: Suspicion,
     },
     /// The owner stopped by request, with nobody to blame.
     Stopped,
@@ -191,15 +191,15 @@ pub enum Fact {
     Quarantined,
 }
 
-/// How a run is taken over.
+/// What the end of a run's old owner makes of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Resumption {
-    /// Its old owner ended as it was asked to, or with its machine: nobody is to blame.
-    Usual,
-    /// Its old owner ended uncleanly.
-    AfterCrash,
-    /// Its old owner ended uncleanly, as others had just before; the run is the only suspect under way.
-    OnTrial,
+pub enum Suspicion {
+    /// The owner ended as it was asked to, or with its machine: nobody is to blame.
+    None,
+    /// The owner ended uncleanly: whoever had something under way may have done it.
+    Shared,
+    /// The owner ended uncleanly, as others had just before: the run is resumed as the only suspect.
+    Alone,
 }
 
 impl Fact {

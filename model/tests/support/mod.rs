@@ -9,7 +9,7 @@ pub(crate) mod facts;
 pub(crate) mod print;
 
 use model::input::{Approval, Extension, Fact, HookAnswer, HookCall, Input, NextTurn, Waiting};
-use model::input::{Hook, OnUnknown, Resolution, Resumption};
+use model::input::{Hook, OnUnknown, Resolution, Suspicion};
 use model::message::Usage;
 use model::phase::{EntryRef, Phase};
 use model::state::{Limits, Owner, Wants};
@@ -159,12 +159,12 @@ impl Script {
             "resumed" => {
                 let boot = self.state.core.owner.boot_id;
                 let boot_id = if first == "rebooted" { boot.map(|byte| byte + 1) } else { boot };
-                let how = match first {
-                    "crashed" => Resumption::AfterCrash,
-                    "on_trial" => Resumption::OnTrial,
-                    _ => Resumption::Usual,
+                let suspicion = match first {
+                    "crashed" => Suspicion::Shared,
+                    "on_trial" => Suspicion::Alone,
+                    _ => Suspicion::None,
                 };
-                Fact::Resumed { epoch: self.state.core.owner.epoch + 1, boot_id, how }
+                Fact::Resumed { epoch: self.state.core.owner.epoch + 1, boot_id, suspicion }
             }
             "stopped" => Fact::Stopped,
             "quarantined" => Fact::Quarantined,
