@@ -376,35 +376,39 @@ fn suspects_go_on_one_at_a_time_and_the_one_on_trial_is_blamed() {
         [("a", "m", &["hold"]), ("b", "m", &["hold"]), ("c", "m", &["hold"])];
     let dir = world(&scripts, &jobs);
     let dir = dir.path();
-    // The epoch in which each job was last moved, how often it is blamed, and how it stands.
-    let standing = || {
-        let view = |name: &str| jobs_of(dir).get(name).copied().map(|run| show(dir, run));
-        let stands = |name| {
-            view(name).map(|view| (view.chain.owner_epoch, view.guards.crashes, view.row.status.name()))
-        };
-        ["a", "b", "c"].map(stands)
+    let names = ["a", "b", "c"];
+    // The epoch in which each job was last moved, how often it is blamed, and how it stands; which of them comes first is
+    // a matter of the moment at which it was accepted.
+    let standing = |name: &str| {
+        let view = show(dir, *jobs_of(dir).get(name)?);
+        Some((view.chain.owner_epoch, view.guards.crashes, view.row.status.name()))
     };
     let is_held =
-        |name: &str| show(dir, jobs_of(dir)[name]).calls.iter().any(|call| call.status == "started");
+        |name: &&str| show(dir, jobs_of(dir)[*name]).calls.iter().any(|call| call.status == "started");
     let kill_when = |wanted: [(u64, u8, &str); 3]| {
         let mut child = start(dir, &[]);
-        wait_for("standing", || (standing() == wanted.map(Some)).then_some(()));
-        if wanted == [(1, 0, RUNNING); 3] {
-            wait_for("calls", || ["a", "b", "c"].iter().all(|name| is_held(name)).then_some(()));
-        }
+        wait_for("standing", || {
+            let mut all = names.map(standing);
+            all.sort_unstable();
+            (all == wanted.map(Some)).then_some(())
+        });
         child.kill().unwrap();
         child.wait().unwrap();
     };
-    kill_when([(1, 0, RUNNING); 3]);
+    let mut child = start(dir, &[]);
+    wait_for("calls", || (jobs_of(dir).len() == 3 && names.iter().all(is_held)).then_some(()));
+    child.kill().unwrap();
+    child.wait().unwrap();
     kill_when([(2, 0, RUNNING); 3]);
     // Each holds the next one back until its call is over.
-    kill_when([(3, 0, RUNNING), (2, 0, RUNNING), (2, 0, RUNNING)]);
-    fs::write(dir.join("a"), "").unwrap();
-    kill_when([(4, 0, "completed"), (4, 0, RUNNING), (2, 0, RUNNING)]);
-    // Blamed once, it goes first; the others never came to their turn in that life.
-    kill_when([(4, 0, "completed"), (5, 1, RUNNING), (2, 0, RUNNING)]);
-    fs::write(dir.join("b"), "").unwrap();
-    fs::write(dir.join("c"), "").unwrap();
+    kill_when([(2, 0, RUNNING), (2, 0, RUNNING), (3, 0, RUNNING)]);
+    let is_first = |name: &&str| standing(name).is_some_and(|(epoch, ..)| epoch == 3);
+    let first = names.into_iter().find(is_first).unwrap();
+    fs::write(dir.join(first), "").unwrap();
+    kill_when([(2, 0, RUNNING), (4, 0, "completed"), (4, 0, RUNNING)]);
+    // Blamed once, it goes first; the last one never came to its turn in that life.
+    kill_when([(2, 0, RUNNING), (4, 0, "completed"), (5, 1, RUNNING)]);
+    names.iter().for_each(|name| fs::write(dir.join(name), "").unwrap());
     let done = |name: &str| (name.to_owned(), "completed".to_owned());
     assert_eq!((deaths(dir), ended(dir)), (0, ["a", "b", "c"].map(done).into()));
 }
