@@ -2,14 +2,16 @@
 //!
 //! Owns the time between the durable intent and the committed answer. It must never ask again: a retry is a new intent.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{self, Poll};
 
+use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use futures_util::{FutureExt, StreamExt};
 use model::answer::settle;
 use model::input::FailureKind;
 use model::message::{AssistantMessage, StopReason};
-use model::{Block, Effect, Fact, Message, Phase};
+use model::{Block, Effect, Fact, Message, Millis, Phase};
 use tokio_util::sync::CancellationToken;
 
 use super::perform::failure;
@@ -21,15 +23,20 @@ use crate::runs::Live;
 
 /// A call under way.
 pub(super) struct ModelCall {
-    effect: Effect,
+    turn: u32,
+    attempt: u32,
+    /// The model's name, and when the call began.
+    model: String,
+    at: Millis,
     stream: BoxStream<'static, StreamEvent>,
-    partial: AssistantMessage,
+    /// What has arrived; none before the first part.
+    partial: Option<Box<AssistantMessage>>,
     /// The first byte has arrived, and nobody was told yet.
     is_opening: bool,
 }
 
 /// What the stream told.
-pub(super) enum ModelNews {
+pub(crate) enum ModelNews {
     /// No call is under way.
     Nothing,
     /// The first byte is there, and no more yet.
@@ -43,42 +50,58 @@ pub(super) enum ModelNews {
 }
 
 impl ModelCall {
+    /// The effect that it performs.
+    pub(super) fn effect(&self) -> Effect {
+        Effect::CallModel { turn: self.turn, attempt: self.attempt }
+    }
+
     /// What comes next. After an abort the stream has a moment to end by itself.
     pub(super) async fn next(&mut self, cancel: &CancellationToken) -> ModelNews {
-        loop {
-            let event = match self.stream.next().now_or_never() {
-                Some(event) => event,
-                // Nobody hears of an opening that is followed by the whole answer at once.
-                None if std::mem::take(&mut self.is_opening) => return ModelNews::Opened,
-                None => {
-                    tokio::select! {
-                        biased;
-                        event = self.stream.next() => event,
-                        () = grace_after(cancel) => return ModelNews::Answered(Box::new(self.aborted())),
-                    }
-                }
-            };
-            match event {
-                Some(StreamEvent::Opened) => self.is_opening = true,
-                Some(StreamEvent::Update(update)) => {
-                    grow(&mut self.partial, &update);
-                    return ModelNews::Update(update);
-                }
-                Some(StreamEvent::Done(message)) => return ModelNews::Answered(message),
-                Some(StreamEvent::Failed(failure)) => return ModelNews::Failed(failure),
-                None => {
-                    let words = "the stream ended without an answer";
-                    return ModelNews::Failed(failure(FailureKind::Missing, words));
-                }
-            }
+        tokio::select! {
+            biased;
+            news = poll_fn(|context| self.poll(context)) => news,
+            () = grace_after(cancel) => ModelNews::Answered(Box::new(self.aborted())),
         }
     }
 
-    fn aborted(&self) -> AssistantMessage {
+    /// What comes next, if it is there.
+    pub(super) fn poll(&mut self, context: &mut task::Context<'_>) -> Poll<ModelNews> {
+        loop {
+            let event = match self.stream.poll_next_unpin(context) {
+                Poll::Ready(event) => event,
+                // Nobody hears of an opening that is followed by the whole answer at once.
+                Poll::Pending if std::mem::take(&mut self.is_opening) => return Poll::Ready(ModelNews::Opened),
+                Poll::Pending => return Poll::Pending,
+            };
+            return Poll::Ready(match event {
+                Some(StreamEvent::Opened) => {
+                    self.is_opening = true;
+                    continue;
+                }
+                Some(StreamEvent::Update(update)) => {
+                    grow(self.partial(), &update);
+                    ModelNews::Update(update)
+                }
+                Some(StreamEvent::Done(message)) => ModelNews::Answered(message),
+                Some(StreamEvent::Failed(failure)) => ModelNews::Failed(failure),
+                None => {
+                    let words = "the stream ended without an answer";
+                    ModelNews::Failed(failure(FailureKind::Missing, words))
+                }
+            });
+        }
+    }
+
+    /// The answer so far.
+    fn partial(&mut self) -> &mut AssistantMessage {
+        self.partial.get_or_insert_with(|| Box::new(opening(&self.model, self.at)))
+    }
+
+    fn aborted(&mut self) -> AssistantMessage {
         AssistantMessage {
             stop_reason: StopReason::Aborted,
             error_message: Some("aborted".to_owned()),
-            ..self.partial.clone()
+            ..self.partial().clone()
         }
     }
 }
@@ -105,10 +128,9 @@ impl Driver {
                 return Ok(Some(Fact::ModelFailed(failure(FailureKind::ModelNotFound, &error.to_string()))));
             }
         };
-        let partial = opening(&request.model, self.shared.clock.now());
+        let (model, at) = (request.model.clone(), self.shared.clock.now());
         let stream = provider.stream(request, self.cancel.clone());
-        let effect = Effect::CallModel { turn, attempt };
-        self.model = Some(ModelCall { effect, stream, partial, is_opening: false });
+        self.model = Some(ModelCall { turn, attempt, model, at, stream, partial: None, is_opening: false });
         Ok(None)
     }
 
@@ -133,7 +155,7 @@ impl Driver {
         if call.is_opening && self.attached.sink.is_some() {
             self.open_stream().await?;
         }
-        self.step(Some(call.effect), fact).await
+        self.step(Some(call.effect()), fact).await
     }
 
     async fn open_stream(&mut self) -> Result<(), Error> {
@@ -151,8 +173,8 @@ impl Driver {
         if self.model.as_ref().is_some_and(|call| call.is_opening) {
             self.open_stream().await?;
         }
-        let Some(call) = &self.model else { return Ok(()) };
-        let message = Arc::new(Message::Assistant(Box::new(call.partial.clone())));
+        let Some(call) = &mut self.model else { return Ok(()) };
+        let message = Arc::new(Message::Assistant(Box::new(call.partial().clone())));
         let event = AgentEvent::MessageUpdate { message, update };
         self.publish_live(event).await;
         Ok(())

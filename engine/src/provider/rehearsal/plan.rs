@@ -45,7 +45,7 @@ pub(super) enum Ending {
     /// The call fails, after so long without a byte.
     Failed {
         /// How.
-        failure: Failure,
+        failure: Box<Failure>,
         /// How long nothing arrives before it.
         after: Duration,
     },
@@ -75,7 +75,7 @@ impl Plan {
     /// The plan for `request`, which has `input` tokens.
     pub(super) fn new(script: &Script, request: &Request, input: u64, idle_timeout: Duration) -> Self {
         let Some(turn) = script.turn(request.turn) else {
-            let failure = no_turn(request.turn, script.turns.len());
+            let failure = Box::new(no_turn(request.turn, script.turns.len()));
             let ending = Ending::Failed { failure, after: Duration::ZERO };
             return Self::without_parts(&Turn::default(), ending, input);
         };
@@ -103,7 +103,9 @@ impl Plan {
             chunk_chars: turn.chunk_chars,
             chunk_ms: turn.chunk_ms,
             is_opened: false,
-            parts: Vec::with_capacity(2 + turn.calls.len()),
+            parts: Vec::with_capacity(
+                usize::from(!turn.thinking.is_empty()) + usize::from(!turn.text.is_empty()) + turn.calls.len(),
+            ),
             is_broken: false,
             ending,
             meter: Meter { given: turn.usage, input },
@@ -147,7 +149,7 @@ impl Plan {
             usage: if self.is_opened { self.meter.usage(&self.parts) } else { Usage::default() },
             ..failure(fail.kind, &vars.fill(&fail.message))
         };
-        self.ending = Ending::Failed { failure, after };
+        self.ending = Ending::Failed { failure: Box::new(failure), after };
     }
 }
 
