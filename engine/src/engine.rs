@@ -12,10 +12,9 @@ use futures_util::future::BoxFuture;
 use model::inbox::Item;
 use model::{Millis, Phase, RunId};
 use store::{JournalStore, Store};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::accept::{self, Accepted, Submitting};
-use crate::driver::{Asleep, Attached, Driver, Left, ModelNews, Paused, load_state};
+use crate::driver::{Asleep, Attached, Driver, Left, Paused, load_state};
 use crate::error::Error;
 use crate::handle::RunHandle;
 use crate::job::Job;
@@ -222,7 +221,7 @@ impl Engine {
         let room = if attached.is_some() { None } else { self.shared.room_to_load().await };
         let driven = async {
             let mut driver = Driver::load(Arc::clone(&self.shared), run, attached, room)?;
-            driver.settle().await?;
+            Box::pin(driver.settle()).await?;
             driver.drive().await
         };
         self.drive(run, driven, holds_slot).await
@@ -232,7 +231,13 @@ impl Engine {
         let news = asleep.until_needed(&self.shared).await;
         let room = self.shared.room_to_load().await;
         let run = asleep.run();
-        let driven = async { Driver::wake(Arc::clone(&self.shared), *asleep, news, room).await?.drive().await };
+        let driven = async {
+            let mut driver = Driver::wake(Arc::clone(&self.shared), *asleep, room)?;
+            if let Some(news) = news {
+                Box::pin(driver.take_news(*news)).await?;
+            }
+            driver.drive().await
+        };
         self.drive(run, driven, holds_slot).await
     }
 

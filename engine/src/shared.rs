@@ -36,7 +36,7 @@ type ToolFacts = (Arc<[String]>, Arc<BTreeMap<String, ToolLimits>>);
 const TOOL_FACTS_MAX: usize = 64;
 
 /// Drivers that are between being loaded and their first wait, however many runs start or wake at once.
-pub(crate) const LOADING_MAX: usize = 256;
+pub(crate) const LOADING_MAX: usize = 64;
 /// Drivers that stay in memory while they wait for a model; any other one is loaded again when its answer comes.
 pub(crate) const SEATS: usize = 256;
 

@@ -91,11 +91,10 @@ impl Driver {
         })
     }
 
-    /// Loads the driver of a run that slept, and takes in why it woke.
-    pub(crate) async fn wake(
+    /// Loads the driver of a run that slept.
+    pub(crate) fn wake(
         shared: Arc<Shared>,
         asleep: Asleep,
-        news: Option<Box<ModelNews>>,
         loading: Option<OwnedSemaphorePermit>,
     ) -> Result<Box<Self>, Error> {
         let Asleep { run, call, cancel, watched: _, deadline: _ } = asleep;
@@ -103,9 +102,6 @@ impl Driver {
         driver.active.push(call.effect());
         driver.model = Some(call);
         driver.cancel = cancel;
-        if let Some(news) = news {
-            driver.take_news(*news).await?;
-        }
         Ok(driver)
     }
 }

@@ -37,8 +37,7 @@ pub(crate) use load::{decode_moved, inbox_message, load_state, read_first, sessi
 
 use self::context::Context;
 use self::inbox::Inbox;
-use self::model_call::ModelCall;
-pub(crate) use self::model_call::ModelNews;
+use self::model_call::{ModelCall, ModelNews};
 use self::tool_call::{PlannedCall, Takeover, ToolUpdate, ToolUpdates};
 use crate::error::Error;
 use crate::fold::Fold;

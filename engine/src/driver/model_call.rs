@@ -135,7 +135,7 @@ impl Driver {
     }
 
     /// Takes in what the stream told.
-    pub(super) async fn take_news(&mut self, news: ModelNews) -> Result<(), Error> {
+    pub(crate) async fn take_news(&mut self, news: ModelNews) -> Result<(), Error> {
         match news {
             ModelNews::Nothing => Ok(()),
             ModelNews::Opened => self.open_stream().await,

@@ -26,7 +26,7 @@ pub(super) fn play(
     abort: CancellationToken,
 ) -> BoxStream<'static, StreamEvent> {
     let playback = Playback { plan, model, entry, abort, stage: Stage::Called };
-    stream::unfold(Box::new(playback), |mut playback| async move {
+    stream::unfold(playback, |mut playback| async move {
         let event = match playback.wait().await {
             Some(event) => event,
             None => playback.next()?,
