@@ -70,7 +70,9 @@ impl ModelCall {
             let event = match self.stream.poll_next_unpin(context) {
                 Poll::Ready(event) => event,
                 // Nobody hears of an opening that is followed by the whole answer at once.
-                Poll::Pending if std::mem::take(&mut self.is_opening) => return Poll::Ready(ModelNews::Opened),
+                Poll::Pending if std::mem::take(&mut self.is_opening) => {
+                    return Poll::Ready(ModelNews::Opened);
+                }
                 Poll::Pending => return Poll::Pending,
             };
             return Poll::Ready(match event {

@@ -104,7 +104,9 @@ impl Plan {
             chunk_ms: turn.chunk_ms,
             is_opened: false,
             parts: Vec::with_capacity(
-                usize::from(!turn.thinking.is_empty()) + usize::from(!turn.text.is_empty()) + turn.calls.len(),
+                usize::from(!turn.thinking.is_empty())
+                    + usize::from(!turn.text.is_empty())
+                    + turn.calls.len(),
             ),
             is_broken: false,
             ending,
