@@ -105,3 +105,87 @@ impl Driver {
         Ok(driver)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::stream::BoxStream;
+    use model::input::Failure;
+    use model::{Message, Outcome};
+    use serde_json::json;
+
+    use super::*;
+    use crate::clock::TimerClock;
+    use crate::engine::Engine;
+    use crate::job::Job;
+    use crate::provider::{Intent, ModelProvider, Rehearsal, Request, StreamEvent};
+    use crate::runs::Rest;
+    use crate::shared::SEATS;
+
+    /// A rehearsal whose calls are counted.
+    struct Counted(Rehearsal, Arc<AtomicUsize>);
+
+    impl ModelProvider for Counted {
+        fn prepare(&self, request: &Request) -> Result<Intent, Failure> {
+            self.0.prepare(request)
+        }
+
+        fn stream(&self, request: Request, abort: CancellationToken) -> BoxStream<'static, StreamEvent> {
+            self.1.fetch_add(1, Ordering::AcqRel);
+            self.0.stream(request, abort)
+        }
+    }
+
+    /// An engine in which every run sleeps, and the count of its calls.
+    fn engine() -> (Engine, Arc<AtomicUsize>) {
+        let script = json!({ "turns": [{ "text": "a b c", "delay_ms": 60_000, "chunk_chars": 1, "chunk_ms": 9 }],
+                             "after": "stop" });
+        let calls = Arc::default();
+        let model = Counted(Rehearsal::from_value(&script).unwrap(), Arc::clone(&calls));
+        let clock = TimerClock::starting_at(Millis(1));
+        let engine = Engine::memory().clock(clock).provider("m", model).open().unwrap();
+        assert_eq!(engine.shared.seats.forget_permits(SEATS), SEATS);
+        (engine, calls)
+    }
+
+    fn ended(outcome: Outcome) -> Rest {
+        Rest::Done { outcome, reason: None }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_answer_wakes_a_run_and_no_call_is_made_again() {
+        let (engine, calls) = engine();
+        let run = engine.submit(Job::new("go").model("m")).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        run.steer(Message::user("more".to_owned(), Millis(1)), None).await.unwrap();
+        assert_eq!(run.outcome().await.unwrap(), ended(Outcome::Completed));
+        // One for the prompt, one for what came while the run slept.
+        assert_eq!(calls.load(Ordering::Acquire), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cancel_and_a_stop_wake_a_run() {
+        let (engine, calls) = engine();
+        let run = engine.submit(Job::new("go").model("m")).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        run.cancel("enough", None).await.unwrap();
+        let rest = run.outcome().await.unwrap();
+        assert!(matches!(rest, Rest::Done { outcome: Outcome::Cancelled, .. }), "{rest:?}");
+
+        let run = engine.submit(Job::new("go").model("m")).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        engine.stop().await;
+        assert_eq!(run.outcome().await.unwrap(), Rest::Stopped);
+        assert_eq!(calls.load(Ordering::Acquire), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_wakes_a_run() {
+        let (engine, _) = engine();
+        let job = Job { timeout_s: Some(1), ..Job::new("go").model("m") };
+        let run = engine.submit(job).await.unwrap();
+        let rest = run.outcome().await.unwrap();
+        assert!(matches!(rest, Rest::Done { outcome: Outcome::TimedOut, .. }), "{rest:?}");
+    }
+}
