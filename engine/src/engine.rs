@@ -4,16 +4,18 @@
 //! the store; dropping a handle cancels nothing.
 
 use std::collections::{HashSet, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use model::inbox::Item;
-use model::{Millis, Phase, RunId};
+use model::{Millis, ParkReason, Phase, RunId, Scope, Shortage};
 use store::{JournalStore, Store};
 
 use crate::accept::{self, Accepted, Submitting};
+use crate::budgets::{self, BatchCaps, BatchFacts};
 use crate::driver::{Asleep, Attached, Driver, Left, Paused, load_state};
 use crate::error::Error;
 use crate::handle::RunHandle;
@@ -100,6 +102,18 @@ impl Engine {
         self.run_ready();
     }
 
+    /// Gives a batch its caps, durably. They hold for every model call from now on; a run that was parked by an earlier
+    /// cap goes on when it is resumed. `jobs` is the file that the batch was read from, for whoever is told how to raise
+    /// a cap; empty if it came from none.
+    pub async fn cap_batch(&self, batch: &str, caps: BatchCaps, jobs: &Path) -> Result<(), Error> {
+        budgets::cap(&self.shared, batch, caps, jobs).await
+    }
+
+    /// The caps of a batch.
+    pub fn batch_caps(&self, batch: &str) -> Result<BatchCaps, Error> {
+        Ok(BatchFacts::read(&*self.shared.store, batch)?.caps)
+    }
+
     /// A handle on a run, whether or not it exists or has ended.
     pub fn handle(&self, id: RunId) -> RunHandle {
         RunHandle { engine: self.clone(), id }
@@ -108,7 +122,7 @@ impl Engine {
     /// Fills the lanes with the runs that have not ended, in order of submission. None of them moves yet.
     pub(crate) fn fill_lanes(&self) -> Result<(), Error> {
         let mut lanes = lock(&self.shared.lanes);
-        self.each_live(|run, lane| lanes.join(lane, run, false))
+        each_live(&*self.shared.store, |run, lane| lanes.join(lane, run, false))
     }
 
     /// Removes what calls of runs that have ended left behind.
@@ -128,23 +142,8 @@ impl Engine {
     /// The runs that have not ended, in order of submission.
     pub fn live_runs(&self) -> Result<Vec<RunId>, Error> {
         let mut runs = Vec::new();
-        self.each_live(|run, _| runs.push(run))?;
+        each_live(&*self.shared.store, |run, _| runs.push(run))?;
         Ok(runs)
-    }
-
-    /// Visits the runs that have not ended with their lanes, in order of submission.
-    fn each_live(&self, mut visit: impl FnMut(RunId, Lane)) -> Result<(), Error> {
-        let mut after: Option<Vec<u8>> = None;
-        loop {
-            let page = self.shared.store.scan(keys::LIVE, after.as_deref(), SCAN_PAGE)?;
-            let Some((last, _)) = page.last() else { return Ok(()) };
-            after = Some(last.clone());
-            for (key, value) in &page {
-                if let (Some(run), Ok(lane)) = (keys::run_of(key), value.as_slice().try_into()) {
-                    visit(run, lane);
-                }
-            }
-        }
     }
 
     /// Continues the given runs, or every run that can go on. Answers those that were set going.
@@ -176,7 +175,7 @@ impl Engine {
         let Some((state, inbox_len)) = load_state(&*self.shared.store, run)? else { return Ok(false) };
         let can_move = match &state.core.phase {
             Phase::Done { .. } => false,
-            Phase::Parked { reason: model::ParkReason::Missing(_), .. } => true,
+            Phase::Parked { reason, .. } if may_be_over(reason) => true,
             Phase::Parked { .. } => state.core.cursors.control < inbox_len,
             Phase::Queued
             | Phase::InjectPending { .. }
@@ -351,7 +350,12 @@ impl Engine {
 
     /// What a resume found and did so far.
     pub fn report(&self) -> Vec<Note> {
-        self.shared.report.notes()
+        self.report_since(0)
+    }
+
+    /// The same without its first lines, for whoever has seen those.
+    pub fn report_since(&self, first: usize) -> Vec<Note> {
+        self.shared.report.since(first)
     }
 
     /// Every rest from now on, as it happens.
@@ -406,12 +410,38 @@ impl Engine {
     }
 }
 
+/// Visits the runs that have not ended with their lanes, in order of submission.
+pub(crate) fn each_live(store: &dyn Store, mut visit: impl FnMut(RunId, Lane)) -> Result<(), Error> {
+    let mut after: Option<Vec<u8>> = None;
+    loop {
+        let page = store.scan(keys::LIVE, after.as_deref(), SCAN_PAGE)?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        after = Some(last.clone());
+        for (key, value) in &page {
+            if let (Some(run), Ok(lane)) = (keys::run_of(key), value.as_slice().try_into()) {
+                visit(run, lane);
+            }
+        }
+    }
+}
+
 impl Driving {
     async fn until(&self, is_so: impl Fn(&Self) -> bool) {
         while !is_so(self) {
             // The bound covers a change between the look and the wait.
             let _ = tokio::time::timeout(Duration::from_millis(50), self.changed.notified()).await;
         }
+    }
+}
+
+/// What the run waits for may be there again without a decision about this run: its driver looks.
+fn may_be_over(reason: &ParkReason) -> bool {
+    match reason {
+        ParkReason::Missing(_) | ParkReason::Budget(Shortage { scope: Scope::Batch, .. }) => true,
+        ParkReason::Approval
+        | ParkReason::UnknownOutcome
+        | ParkReason::Quarantine
+        | ParkReason::Budget(Shortage { scope: Scope::Run, .. }) => false,
     }
 }
 

@@ -27,6 +27,7 @@ pub mod state;
 
 pub use advance::{Rejected, Step, advance};
 pub use effect::{Effect, Source, needs_barrier};
+pub use guard::budget::{Budget, Charge, Scope, Shortage};
 pub use ids::{JsonText, Label, Millis, RunId};
 pub use input::{Fact, Input, Submission, Waiting};
 pub use message::{Block, Message, Role, ToolResult};
@@ -37,5 +38,7 @@ pub use state::RunState;
 /// Custom type of the message that tells the next run's model of an interruption; the name is the
 /// reference's.
 pub const TURN_ABORTED: &str = "openclaw:turn-aborted";
+/// Custom type of the message that tells the model which files a machine crash may have lost.
+pub const FILES_LOST: &str = "sprag:files-lost";
 /// Custom type of the message that asks for a revision.
 pub const REVISION: &str = "sprag:revision";

@@ -80,7 +80,9 @@ fn ask(state: &RunState, part: &str) -> String {
         ),
         "deadline" => {
             let since = |at: Option<model::Millis>| at.map(|at| at.since(support::START));
-            format!("at {:?}, paused since {:?}", since(core.deadline.at), since(core.deadline.paused_since))
+            let (at, paused) = (since(core.deadline.at), since(core.deadline.paused_since));
+            let extended = if core.deadline.was_extended { ", extended" } else { "" };
+            format!("at {at:?}, paused since {paused:?}{extended}")
         }
         "retries" => format!(
             "charges {}, passing in a row {}, watched after a compaction {}",
@@ -93,6 +95,11 @@ fn ask(state: &RunState, part: &str) -> String {
         "model" => format!("{}", core.model),
         "context" => {
             format!("base {:?}, first {:?}", core.context_from.base, core.context_from.first.map(|at| at.seq))
+        }
+        "files" => {
+            let since = |at: Option<model::Millis>| at.map(|at| at.since(support::START));
+            let model::state::Files { unsynced_since, lost_since } = core.files;
+            format!("unsynced since {:?}, lost since {:?}", since(unsynced_since), since(lost_since))
         }
         "boots" => {
             let calls = state.batch.iter().flat_map(|batch| &batch.calls);

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::model_call::{ModelCall, ModelNews};
 use super::{Attached, Driver};
+use crate::budgets::Reservation;
 use crate::error::Error;
 use crate::runs::Watched;
 use crate::shared::Shared;
@@ -25,6 +26,8 @@ pub(crate) struct Asleep {
     cancel: CancellationToken,
     watched: Arc<Watched>,
     deadline: Option<Millis>,
+    /// What the call may still give back to its batch.
+    reservation: Option<Reservation>,
 }
 
 impl Asleep {
@@ -88,6 +91,7 @@ impl Driver {
             cancel: self.cancel.clone(),
             watched: Arc::clone(&self.watched),
             deadline,
+            reservation: self.reservation.take(),
         })
     }
 
@@ -97,11 +101,12 @@ impl Driver {
         asleep: Asleep,
         loading: Option<OwnedSemaphorePermit>,
     ) -> Result<Box<Self>, Error> {
-        let Asleep { run, call, cancel, watched: _, deadline: _ } = asleep;
+        let Asleep { run, call, cancel, reservation, watched: _, deadline: _ } = asleep;
         let mut driver = Self::load(shared, run, Attached::default(), loading)?;
         driver.active.push(call.effect());
         driver.model = Some(call);
         driver.cancel = cancel;
+        driver.reservation = reservation;
         Ok(driver)
     }
 }

@@ -2,16 +2,19 @@
 //!
 //! Owns the time between the durable intent and the committed answer. It must never ask again: a retry is a new intent.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{self, Poll};
+use std::task::{self, Poll, ready};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use model::answer::settle;
-use model::input::FailureKind;
-use model::message::{AssistantMessage, StopReason};
+use model::input::{Failure, FailureKind, Routes};
+use model::message::{AssistantMessage, StopReason, Usage};
 use model::{Block, Effect, Fact, Message, Millis, Phase};
+use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::perform::failure;
@@ -33,6 +36,12 @@ pub(super) struct ModelCall {
     partial: Option<Box<AssistantMessage>>,
     /// The first byte has arrived, and nobody was told yet.
     is_opening: bool,
+    /// The longest silence.
+    idle_timeout: Option<Duration>,
+    /// When the silence gets too long; none while there is news.
+    watchdog: Option<Pin<Box<Sleep>>>,
+    /// What the call is charged if nobody learns what it used.
+    reserved: Usage,
 }
 
 /// What the stream told.
@@ -46,7 +55,7 @@ pub(crate) enum ModelNews {
     /// The answer is complete.
     Answered(Box<AssistantMessage>),
     /// The call failed.
-    Failed(model::input::Failure),
+    Failed(Failure),
 }
 
 impl ModelCall {
@@ -73,8 +82,12 @@ impl ModelCall {
                 Poll::Pending if std::mem::take(&mut self.is_opening) => {
                     return Poll::Ready(ModelNews::Opened);
                 }
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    ready!(self.poll_silence(context));
+                    return Poll::Ready(ModelNews::Failed(self.fallen_silent()));
+                }
             };
+            self.watchdog = None;
             return Poll::Ready(match event {
                 Some(StreamEvent::Opened) => {
                     self.is_opening = true;
@@ -103,7 +116,25 @@ impl ModelCall {
         AssistantMessage {
             stop_reason: StopReason::Aborted,
             error_message: Some("aborted".to_owned()),
+            usage: self.reserved,
             ..self.partial().clone()
+        }
+    }
+
+    /// Ready when the call has been silent for too long. Whoever waits again goes on with the same silence.
+    fn poll_silence(&mut self, context: &mut task::Context<'_>) -> Poll<()> {
+        let Some(timeout) = self.idle_timeout else { return Poll::Pending };
+        let watchdog = self.watchdog.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        watchdog.as_mut().poll(context)
+    }
+
+    fn fallen_silent(&self) -> Failure {
+        let is_text = |block: &Block| matches!(block, Block::Text(text) if !text.trim().is_empty());
+        let seconds = self.idle_timeout.unwrap_or_default().as_secs_f64();
+        Failure {
+            had_text: self.partial.iter().flat_map(|partial| &partial.content).any(is_text),
+            usage: self.reserved,
+            ..failure(FailureKind::Idle, &format!("nothing arrived for {seconds} s"))
         }
     }
 }
@@ -118,7 +149,7 @@ impl Driver {
     /// Starts the call whose intent is durable.
     pub(super) async fn call_model(&mut self, turn: u32, attempt: u32) -> Result<Option<Fact>, Error> {
         if let Some(refused) = self.refused_request.take() {
-            return Ok(Some(Fact::ModelFailed(refused)));
+            return Ok(Some(self.call_failed(refused)));
         }
         let request = match self.request.take() {
             Some(request) => request,
@@ -127,12 +158,25 @@ impl Driver {
         let provider = match self.shared.models.resolve(&request.model, &self.shared.config) {
             Ok(provider) => provider,
             Err(error) => {
-                return Ok(Some(Fact::ModelFailed(failure(FailureKind::ModelNotFound, &error.to_string()))));
+                let failure = failure(FailureKind::ModelNotFound, &error.to_string());
+                return Ok(Some(self.call_failed(failure)));
             }
         };
         let (model, at) = (request.model.clone(), self.shared.clock.now());
+        let idle_timeout = provider.idle_timeout();
         let stream = provider.stream(request, self.cancel.clone());
-        self.model = Some(ModelCall { turn, attempt, model, at, stream, partial: None, is_opening: false });
+        self.model = Some(ModelCall {
+            turn,
+            attempt,
+            model,
+            at,
+            stream,
+            partial: None,
+            is_opening: false,
+            idle_timeout,
+            watchdog: None,
+            reserved: self.state.core.spent.reserved,
+        });
         Ok(None)
     }
 
@@ -147,8 +191,16 @@ impl Driver {
                 let message = Box::new(settle(&self.state, turn, *message));
                 self.end_call(Fact::ModelAnswered { message }).await
             }
-            ModelNews::Failed(failure) => self.end_call(Fact::ModelFailed(failure)).await,
+            ModelNews::Failed(failure) => {
+                let fact = self.call_failed(failure);
+                self.end_call(fact).await
+            }
         }
+    }
+
+    /// A failed call, with what else could be asked now.
+    fn call_failed(&self, failure: Failure) -> Fact {
+        Fact::ModelFailed { failure, routes: Routes::default() }
     }
 
     async fn end_call(&mut self, fact: Fact) -> Result<(), Error> {

@@ -43,7 +43,7 @@ pub(super) fn details(fact: &Fact) -> String {
             format!("request {digits}")
         }
         Fact::ModelAnswered { message } => answer(message),
-        Fact::ModelFailed(failure) => short(&failure_text(failure)),
+        Fact::ModelFailed { failure, .. } => short(&failure_text(failure)),
         Fact::ModelInterrupted { usage } => match usage {
             Some(usage) => format!("{} tokens", usage.tokens()),
             None => "charged as reserved".to_owned(),
@@ -81,6 +81,7 @@ pub(super) fn details(fact: &Fact) -> String {
             None => "found again".to_owned(),
         },
         Fact::Extended { by, .. } => extension(by),
+        Fact::BudgetRefused(shortage) => format!("{shortage}, {} short", shortage.lacks),
         Fact::Polled | Fact::StreamOpened | Fact::TimerFired | Fact::DeadlinePassed | Fact::Stopped => {
             String::new()
         }

@@ -29,9 +29,10 @@ impl Mover<'_> {
             Fact::Released { position } => self.take_stale(*position),
             Fact::Admitted(_)
             | Fact::RequestPrepared(_)
+            | Fact::BudgetRefused(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
-            | Fact::ModelFailed(_)
+            | Fact::ModelFailed { .. }
             | Fact::ModelInterrupted { .. }
             | Fact::BatchAdmitted { .. }
             | Fact::ToolReturned { .. }

@@ -11,12 +11,13 @@ mod submission;
 
 pub use call::{CallPlan, CallVerdict, OnUnknown, Recovered, RecoveryClass};
 pub use hook::{Hook, HookAnswer, HookCall, Intervention, NextTurn};
-pub use model_call::{Failure, FailureKind, Request};
+pub use model_call::{Failure, FailureKind, Request, Routes};
 pub use person::{Approval, Extension, Resolution};
 pub use submission::{Admission, DrainedItem, Submission};
 
 use serde::{Deserialize, Serialize};
 
+use crate::guard::budget::Shortage;
 use crate::ids::{Label, Millis};
 use crate::message::{AssistantMessage, Message, ToolResult, Usage};
 use crate::phase::EntryRef;
@@ -64,7 +65,12 @@ pub enum Fact {
         message: Box<AssistantMessage>,
     },
     /// The model call failed.
-    ModelFailed(Failure),
+    ModelFailed {
+        /// What the call came to.
+        failure: Failure,
+        /// What else could be asked at that moment.
+        routes: Routes,
+    },
     /// The model call was lost with the engine that made it; the same attempt is made again.
     ModelInterrupted {
         /// What is known of its use; none: it counts as reserved.
@@ -180,6 +186,8 @@ pub enum Fact {
         /// What is added.
         by: Extension,
     },
+    /// A model call was refused by a budget that runs share.
+    BudgetRefused(Shortage),
 }
 
 impl Fact {
@@ -192,7 +200,7 @@ impl Fact {
             Self::RequestPrepared(_) => "request_prepared",
             Self::StreamOpened => "stream_opened",
             Self::ModelAnswered { .. } => "model_answered",
-            Self::ModelFailed(_) => "model_failed",
+            Self::ModelFailed { .. } => "model_failed",
             Self::ModelInterrupted { .. } => "model_interrupted",
             Self::BatchAdmitted { .. } => "batch_admitted",
             Self::HookReturned { .. } => "hook_returned",
@@ -211,6 +219,7 @@ impl Fact {
             Self::Missing { .. } => "missing",
             Self::Released { .. } => "released",
             Self::Extended { .. } => "extended",
+            Self::BudgetRefused(_) => "budget_refused",
         }
     }
 
@@ -245,7 +254,7 @@ impl Fact {
         if let Self::ModelAnswered { message } = self {
             return Some(message);
         }
-        if let Self::ModelFailed(Failure { partial, .. }) = self {
+        if let Self::ModelFailed { failure: Failure { partial, .. }, .. } = self {
             return partial.as_deref();
         }
         None

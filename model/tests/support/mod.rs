@@ -13,6 +13,7 @@ use model::input::{Hook, OnUnknown, Resolution};
 use model::message::Usage;
 use model::phase::{EntryRef, Phase};
 use model::state::{Limits, Owner, Wants};
+use model::{Budget, Scope, Shortage};
 use model::{Label, Message, Millis, Moved, RunId, RunState, Submission, ToolResult, advance};
 
 /// When every scripted run is submitted.
@@ -127,6 +128,10 @@ impl Script {
             "polled" => Fact::Polled,
             "drained" => facts::drained(rest),
             "prepared" => facts::prepared(rest.first().map_or(0, |word| number(word))),
+            "budget_refused" => {
+                let lacks = rest.first().map_or(1, |word| number(word));
+                Fact::BudgetRefused(Shortage { budget: Budget::Calls, scope: Scope::Batch, lacks })
+            }
             "opened" => Fact::StreamOpened,
             "answered" => {
                 let message = facts::answer(rest);
@@ -157,7 +162,8 @@ impl Script {
             "cancel" => self.cancel(false),
             "handoff" => self.cancel(true),
             "resumed" => {
-                let boot_id = if first == "rebooted" { [2; 16] } else { BOOT };
+                let boot = self.state.core.owner.boot_id;
+                let boot_id = if first == "rebooted" { boot.map(|byte| byte + 1) } else { boot };
                 Fact::Resumed { epoch: 2, boot_id }
             }
             "stopped" => Fact::Stopped,
@@ -229,6 +235,7 @@ fn header_of(header: &str) -> (Wants, Limits) {
             "sources" => wants.has_sources = true,
             "compacts" => wants.compacts = true,
             "unretried" => wants.retries = false,
+            "synced" => wants.syncs_files = true,
             "undetected" => wants.loop_detection = false,
             "hooks" => {
                 let is_named = |name: &str| value == "all" || value.split(',').any(|word| word == name);

@@ -80,13 +80,13 @@ impl Playback {
     /// How long nothing arrives before the next event; none if it comes even to a call that was aborted.
     fn pause(&self) -> Option<Duration> {
         let at_end = match &self.plan.ending {
-            Ending::Failed { after, .. } if !after.is_zero() => Some(*after),
-            Ending::Failed { .. } | Ending::Done(_) => None,
+            Ending::Silence => Some(Duration::MAX),
+            Ending::Failed(_) | Ending::Done(_) => None,
         };
         match self.stage {
             Stage::Called => {
                 let end = at_end.filter(|_| !self.plan.is_opened).unwrap_or_default();
-                Some(Duration::from_millis(self.plan.delay_ms) + end)
+                Some(Duration::from_millis(self.plan.delay_ms).saturating_add(end))
             }
             Stage::Before { part } if part < self.plan.parts.len() => Some(Duration::ZERO),
             Stage::Before { .. } => at_end,
@@ -163,10 +163,12 @@ impl Playback {
                 let usage = self.plan.meter.usage(&parts);
                 self.done(parts, usage, stop_reason, None)
             }
-            Ending::Failed { failure, .. } => {
+            Ending::Failed(failure) => {
                 let failure = failure.as_ref().clone();
                 self.failed(failure)
             }
+            // Only an abort ends the pause before it.
+            Ending::Silence => self.aborted(),
         }
     }
 
