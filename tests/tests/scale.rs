@@ -89,6 +89,10 @@ fn pairs(dir: &Path) -> Pairs {
 /// The cores of runs apart from what a new owner writes into them, and everything else as it is.
 fn without_owner(pairs: Pairs) -> BTreeMap<Vec<u8>, Result<RunState, Vec<u8>>> {
     let masked = |(key, value): (Vec<u8>, Vec<u8>)| {
+        // What the batch has used: each lost call is charged.
+        if key.first() == Some(&b'u') {
+            return (key, Err(Vec::new()));
+        }
         let is_core = key.first() == Some(&b'r') && key.last() == Some(&Part::Core.code());
         let state = is_core.then(|| RunState::decode(|part| (part == Part::Core).then(|| value.clone())));
         let Some(Ok(Some(mut state))) = state else { return (key, Err(value)) };
@@ -118,7 +122,8 @@ async fn a_killed_batch_is_accounted_for_and_a_second_restart_changes_nothing() 
     killed_after(dir, 3 * calls).await;
     let second = without_owner(pairs(dir));
     assert_eq!(first.values().filter(|value| value.is_ok()).count(), JOBS);
-    assert_eq!(first, second);
+    let changed = first.iter().filter(|(key, value)| second.get(*key) != Some(*value)).count();
+    assert_eq!((changed, second.len()), (0, first.len()));
 
     let begun = Arc::default();
     let engine = engine(&dir.join("data"), Silent::new(&begun, None));
