@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use store::{JournalStore, MemoryStore, Store};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::budgets::Budgets;
@@ -23,7 +24,7 @@ use crate::models::Models;
 use crate::provider::ModelProvider;
 use crate::report::Report;
 use crate::runs::Runs;
-use crate::shared::Shared;
+use crate::shared::{LOADING_MAX, SEATS, Shared};
 use crate::supervisor::{self, Supervisors};
 use crate::suspects::Suspects;
 use crate::tool::Tool;
@@ -181,6 +182,8 @@ impl Builder {
             suspects: Suspects::default(),
             stop: CancellationToken::new(),
             drain: CancellationToken::new(),
+            loading: Arc::new(Semaphore::new(LOADING_MAX)),
+            seats: Arc::new(Semaphore::new(SEATS)),
             unheard: tokio::sync::mpsc::channel(1).0,
         };
         let engine = Engine { shared: Arc::new(shared), journal, driving: Arc::default() };
