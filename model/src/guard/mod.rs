@@ -2,4 +2,5 @@
 //! and never do anything themselves.
 
 pub mod loops;
+pub mod profiles;
 pub mod retry;
