@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::harness::Harness;
 use crate::lanes::Lanes;
 use crate::models::Models;
+use crate::profiles::Profiles;
 use crate::provider::ModelProvider;
 use crate::report::Report;
 use crate::runs::Runs;
@@ -154,6 +155,7 @@ impl Builder {
         let tools = Registry::new(builtins.chain(bash).chain(self.tools).collect())
             .map_err(|error| Error::Setup(error.to_string()))?;
         let epoch = store.claim()?;
+        let profiles = Profiles::load(&*store)?;
         let width = usize::try_from(self.config.defaults.concurrency.get()).unwrap_or(usize::MAX);
         let shared = Shared {
             store,
@@ -168,6 +170,7 @@ impl Builder {
             tool_lists: Mutex::default(),
             tool_facts: Mutex::default(),
             models: Models::new(self.providers, self.rehearsal_log),
+            profiles,
             harness: self.harness,
             runs: Runs::default(),
             report: Report::default(),

@@ -21,6 +21,7 @@ use crate::job::JobFacts;
 use crate::job::ToolLimits;
 use crate::lanes::Lanes;
 use crate::models::Models;
+use crate::profiles::Profiles;
 use crate::report::Report;
 use crate::runs::{Runs, lock};
 use crate::tool::ToolSpec;
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     /// Tools and their limits as runs keep them; see `share`.
     pub(crate) tool_facts: Mutex<Vec<ToolFacts>>,
     pub(crate) models: Models,
+    pub(crate) profiles: Profiles,
     pub(crate) harness: Harness,
     pub(crate) runs: Runs,
     pub(crate) report: Report,

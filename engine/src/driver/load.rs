@@ -74,6 +74,8 @@ impl Driver {
             model: None,
             request: None,
             refused_request: None,
+            session_profile: None,
+            paying: None,
             plans: Vec::new(),
             takeovers: Vec::new(),
             updates: None,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use model::answer::settle;
-use model::input::{FailureKind, Routes};
+use model::input::FailureKind;
 use model::message::{AssistantMessage, StopReason};
 use model::{Block, Effect, Fact, Message, Phase};
 use tokio_util::sync::CancellationToken;
@@ -97,7 +97,7 @@ impl Driver {
         }
         let request = match self.request.take() {
             Some(request) => request,
-            None => self.request(turn, attempt).await,
+            None => self.request(turn, attempt, self.state.core.retries.profile).await,
         };
         let provider = match self.shared.models.resolve(&request.model, &self.shared.config) {
             Ok(provider) => provider,
@@ -107,6 +107,7 @@ impl Driver {
             }
         };
         let partial = opening(&request.model, self.shared.clock.now());
+        self.paying = request.profile.as_deref().map(Arc::from);
         let stream = provider.stream(request, self.cancel.clone());
         let effect = Effect::CallModel { turn, attempt };
         self.model = Some(ModelCall { effect, stream, partial, is_opening: false });
@@ -133,7 +134,8 @@ impl Driver {
 
     /// A failed call, with what else could be asked now.
     fn call_failed(&self, failure: model::input::Failure) -> Fact {
-        Fact::ModelFailed { failure, routes: Routes::default() }
+        let routes = self.routes(&failure);
+        Fact::ModelFailed { failure, routes }
     }
 
     async fn end_call(&mut self, fact: Fact) -> Result<(), Error> {
