@@ -11,11 +11,8 @@ use model::state::Core;
 use model::{Label, Millis};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, Profile};
+use crate::config::{Config, FALLBACKS_MAX, Profile};
 use crate::shared::Shared;
-
-/// Models that may follow the one that was asked for.
-pub(crate) const FALLBACKS_MAX: usize = 16;
 
 /// A model that may be asked for a run, and who may pay for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

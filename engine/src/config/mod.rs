@@ -43,6 +43,9 @@ pub const SECONDS_MAX: u64 = 10 * 365 * 24 * 3600;
 /// The bounds of `tools.NAME.output_bytes_max`: room for the note of what was cut, and one journal frame.
 pub const OUTPUT_BYTES: std::ops::RangeInclusive<u64> = 1024..=16 << 20;
 
+/// The most models that `defaults.fallback` may name.
+pub const FALLBACKS_MAX: usize = 16;
+
 /// All settings. Cloning it costs four reference counts; a clone never sees a later change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
