@@ -123,7 +123,7 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
 }
 
 /// The models that may be asked for a job. Whoever asks for another model than the default wants just that one.
-fn candidates(config: &Config, job: &Job, model: &str) -> Arc<[Candidate]> {
+pub(crate) fn candidates(config: &Config, job: &Job, model: &str) -> Arc<[Candidate]> {
     let defaults = &config.defaults;
     let is_strict = job.model.is_some() && job.model != defaults.model;
     let fallback = if is_strict { &[] } else { defaults.fallback.as_slice() };

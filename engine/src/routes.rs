@@ -3,6 +3,9 @@
 //! Owns the list that a run keeps and the view on it at one moment. It must never decide that something else is asked:
 //! the retry guard does, from what it is given here.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use model::guard::profiles::{Choice, Health, PROFILES_MAX, Place, Roster};
