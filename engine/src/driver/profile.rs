@@ -23,23 +23,24 @@ use crate::routes::{Failed, Ways};
 const SESSION_RUNS_MAX: usize = 8;
 
 impl Driver {
-    /// Position of the profile that pays for the next call. A failure: all cool down, and the call is not made.
-    pub(super) fn choose_profile(&mut self) -> Result<u8, Failure> {
+    /// Position of the profile that pays for the next call, and why the call is not made: all cool down.
+    pub(super) fn choose_profile(&mut self) -> (u8, Option<Failure>) {
         if self.session_profile.is_none() {
             self.session_profile = Some(self.profile_of_session().unwrap_or_default());
         }
         let ways = self.ways();
         match ways.choose() {
-            Choice::Use(position) => Ok(position),
+            Choice::Use(position) => (position, None),
             Choice::Probe(position) => {
                 if let Some(name) = self.facts.profile(&self.state.core.model, position) {
                     self.shared.profiles.probe(name, ways.at);
                 }
-                Ok(position)
+                (position, None)
             }
             Choice::Wait(Cooling { reason, until }) => {
                 let words = format!("all profiles cool down until {}", rfc3339(until));
-                Err(Failure { retry_after_ms: Some(until.since(ways.at)), ..failure(reason, &words) })
+                let retry_after_ms = Some(until.since(ways.at));
+                (ways.preferred(), Some(Failure { retry_after_ms, ..failure(reason, &words) }))
             }
         }
     }
