@@ -70,13 +70,17 @@ pub(crate) struct Failed<'a> {
 }
 
 impl Ways<'_> {
-    /// Who pays for the next call of the model in force. A fallback model begins with the first of its own list.
+    /// Who pays for the next call of the model in force.
     pub(crate) fn choose(&self) -> Choice {
-        let Some(position) = self.position() else { return Choice::Use(0) };
+        let Some(position) = self.position() else { return Choice::Use(self.preferred()) };
+        let roster = self.roster(position, |name| self.shared.profiles.health(name));
+        roster.choose(self.preferred(), self.place(position))
+    }
+
+    /// The profile that pays as long as it can: the session's, then the one that the run has come to.
+    pub(crate) fn preferred(&self) -> u8 {
         let is_first_call = self.core.spent.model_calls == 0;
-        let preferred = if is_first_call { self.session_profile } else { self.core.retries.profile };
-        self.roster(position, |name| self.shared.profiles.health(name))
-            .choose(preferred, self.place(position))
+        if is_first_call { self.session_profile } else { self.core.retries.profile }
     }
 
     /// What else could be asked after a failure.

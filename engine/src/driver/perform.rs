@@ -143,20 +143,20 @@ impl Driver {
     }
 
     async fn prepare_request(&mut self, turn: u32, attempt: u32) -> Fact {
-        self.paying = None;
+        (self.paying, self.refused_request) = (None, None);
         let provider = match self.shared.models.resolve(self.model_name(), &self.shared.config) {
             Ok(provider) => provider,
             Err(error) => return Fact::Missing { what: Label::from(error.to_string().as_str()) },
         };
-        let current = self.state.core.retries.profile;
-        let (profile, intent) = match self.choose_profile() {
-            Ok(profile) => {
+        let (profile, refusal) = self.choose_profile();
+        let intent = match refusal {
+            Some(failure) => Err(failure),
+            None => {
                 let request = self.request(turn, attempt, profile).await;
                 let intent = provider.prepare(&request);
                 self.request = Some(request);
-                (profile, intent)
+                intent
             }
-            Err(failure) => (current, Err(failure)),
         };
         // A call that cannot be made counts as made and failed.
         let intent = intent.unwrap_or_else(|failure| {
