@@ -111,7 +111,7 @@ pub(crate) fn plan(index: usize, word: &str) -> CallPlan {
     let (verdict, about) = word.split_once(':').unwrap_or((word, ""));
     let about = if about.is_empty() { format!("call {index}") } else { about.to_owned() };
     let verdict = match verdict {
-        "valid" => CallVerdict::Valid,
+        "valid" | "command" => CallVerdict::Valid,
         "missing" => CallVerdict::Unknown,
         "invalid" => CallVerdict::Invalid("Validation failed for tool \"read\":".to_owned()),
         "refused" => CallVerdict::Refused("it cannot be prepared".to_owned()),
@@ -123,7 +123,7 @@ pub(crate) fn plan(index: usize, word: &str) -> CallPlan {
         id: Label::from(format!("c{index}").as_str()),
         tool: Label::from("read"),
         facts: call_facts("read", &serde_json::json!({ "about": about }), ToolKind::Plain),
-        class: RecoveryClass::AtMostOnce,
+        class: if word.starts_with("command") { RecoveryClass::Adoptable } else { RecoveryClass::AtMostOnce },
         verdict,
     }
 }
