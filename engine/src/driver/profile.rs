@@ -38,7 +38,7 @@ impl Driver {
                 (position, None)
             }
             Choice::Wait(Cooling { reason, until }) => {
-                let words = format!("all profiles cool down until {}", rfc3339(until));
+                let words = format!("no profile until {}", rfc3339(until));
                 let retry_after_ms = Some(until.since(ways.at));
                 (ways.preferred(), Some(Failure { retry_after_ms, ..failure(reason, &words) }))
             }
