@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use engine::config::{Api, Config, Defaults, Model, Profile};
 use engine::provider::{Intent, ModelProvider, Rehearsal, Request, StreamEvent};
 use engine::query::{self, RoutesView};
-use engine::{Builder, Engine, Job, JournalView, Rest, RunHandle, TimerClock};
+use engine::{Builder, Engine, Job, JournalView, Rest, RunHandle, TimerClock, rfc3339};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use model::input::{Failure, FailureKind};
 use model::message::Usage;
@@ -257,6 +257,23 @@ async fn a_limit_that_passes_is_waited_for_without_a_call() {
     let before = engine.now();
     assert_eq!(outcome(&engine, "solo").await, completed());
     assert_eq!((engine.now().since(before) / 1_000, vendor.calls()), (30, vec!["solo by work".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_says_until_when_a_profile_cannot_be_used() {
+    let vendor = Vendor::default();
+    vendor.refuse("work", FailureKind::RateLimit);
+    let engine = in_memory(&vendor, &[]);
+    outcome(&engine, "solo").await;
+    let until = rfc3339(engine.now().plus(30_000));
+    let run = engine.submit(Job::new("ask").model("solo")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let why = query::why(&**engine.store(), run.id, true).unwrap().sentence;
+    let expected = format!(
+        "It is waiting until {until} before it asks model solo again after rate_limit: no profile until {until} \
+         (turn 0, attempt 1); profile work cannot be used until {until} after rate_limit."
+    );
+    assert_eq!(why, expected);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,7 @@
 //! The rules of profile health as vectors, with the times at which each of them changes.
 
+use proptest::prelude::*;
+
 use super::roster::{Choice, Place, Roster};
 use super::*;
 use crate::message::Usage;
@@ -319,4 +321,46 @@ fn trouble_without_a_name_stops_nobody_who_has_nothing_else_to_ask() {
     assert!(is_probed(&unknown, 0, ALONE));
     let followed = Place { is_requested: true, is_last: false };
     assert!(!is_probed(&unknown, 30 * S - 1, followed));
+}
+
+/// Every cooldown of a profile, by what it is for.
+fn cooldowns(health: &Health) -> Vec<(String, Millis)> {
+    let whole = [("ordinary", health.ordinary), ("disabled", health.disabled), ("blocked", health.blocked)];
+    let whole = whole.into_iter().filter_map(|(name, cooling)| Some((name.to_owned(), cooling?.until)));
+    whole.chain(health.models.iter().map(|entry| (entry.model.to_string(), entry.cooling.until))).collect()
+}
+
+proptest! {
+    #[test]
+    fn whatever_fails_no_active_cooldown_moves_and_the_health_stays_small(
+        failures in prop::collection::vec(
+            (prop::sample::select(&FailureKind::ALL[..]), 0..20 * H, any::<Option<u64>>(), any::<bool>(), 0..12u8),
+            0..60,
+        ),
+    ) {
+        let (mut health, mut at) = (Health::default(), START);
+        for (kind, ms, retry_after_ms, had_started, name) in failures {
+            at = at.plus(ms);
+            let before = cooldowns(&health);
+            let name = model(&format!("{name}{}", "x".repeat(80)));
+            let is_full = health.models.len() == MODELS_MAX;
+            let is_marked = health.mark(&Failure { retry_after_ms, ..failure(kind) }, had_started, at, &name);
+            let after = cooldowns(&health);
+            for (what, until) in before.into_iter().filter(|(_, until)| *until > at) {
+                let kept = after.iter().find(|(other, _)| *other == what).map(|(_, until)| *until);
+                prop_assert!(kept == Some(until) || (is_full && kept.is_none()), "{what}");
+            }
+            let says_something = weight(kind, had_started) != Weight::None;
+            prop_assert_eq!(is_marked, says_something);
+            prop_assert!(!is_marked || !health.is_usable(at, &name));
+            let profile = Profile { name: model("work"), health: health.clone() };
+            let bytes = profile.to_bytes();
+            prop_assert!(bytes.len() <= 1024);
+            prop_assert_eq!(Profile::from_bytes(&bytes), Ok(profile));
+        }
+        health.mark_good(at, &model("m"));
+        let good = health.clone();
+        prop_assert!(!health.mark_good(at, &model("m")));
+        prop_assert_eq!(health, good);
+    }
 }
