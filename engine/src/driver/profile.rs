@@ -83,8 +83,9 @@ impl Driver {
     /// The run does not ask the same profile of the same model again.
     fn is_left(&self, after: &RunState) -> bool {
         let asks_again = matches!(after.core.phase, Phase::Stream { .. } | Phase::Compact { .. });
-        let in_force = |state: &RunState| (state.core.model.clone(), state.core.retries.profile);
-        !asks_again || in_force(&self.state) != in_force(after)
+        let (before, after) = (&self.state.core, &after.core);
+        let is_another = before.model != after.model || before.retries.profile != after.retries.profile;
+        is_another || !asks_again
     }
 
     fn had_started(&self, failure: &Failure) -> bool {
