@@ -3,8 +3,11 @@
 //! Owns the picture in memory, and that it equals what is committed: a change is put into the commit that causes it, and
 //! shows once that commit is durable. It must never judge a failure: that is `model`'s.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use model::guard::profiles::{Health, Profile};
 use model::input::Failure;
@@ -24,6 +27,8 @@ pub(crate) struct Profiles {
     known: Mutex<HashMap<Label, Health>>,
     /// One change at a time, from its computation to its barrier: no failure is lost between two others.
     turn: tokio::sync::Mutex<()>,
+    /// One choice at a time: of many runs that find the same profile ready to be probed, one takes it.
+    choosing: Mutex<()>,
 }
 
 /// What a transition says of a profile.
@@ -87,8 +92,12 @@ impl Profiles {
         lock(&self.known).get(&Label::from(name)).cloned().unwrap_or_default()
     }
 
-    /// Takes the right to ask a profile that cools down, before the intent is committed: of many runs that find the
-    /// same profile ready to be probed, one does it.
+    /// Held from the look at the profiles to the choice of one.
+    pub(crate) fn choosing(&self) -> MutexGuard<'_, ()> {
+        lock(&self.choosing)
+    }
+
+    /// Takes a profile that cools down to be probed. It shows before the intent is committed.
     pub(crate) fn probe(&self, name: &str, at: Millis) {
         if let Some(health) = lock(&self.known).get_mut(&Label::from(name)) {
             health.mark_probed(at);

@@ -29,6 +29,7 @@ impl Driver {
             self.session_profile = Some(self.profile_of_session().unwrap_or_default());
         }
         let ways = self.ways();
+        let _choosing = self.shared.profiles.choosing();
         match ways.choose() {
             Choice::Use(position) => (position, None),
             Choice::Probe(position) => {
