@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::harness::Harness;
 use crate::lanes::Lanes;
+use crate::lives::Lives;
 use crate::models::Models;
 use crate::profiles::Profiles;
 use crate::provider::ModelProvider;
@@ -25,6 +26,7 @@ use crate::report::Report;
 use crate::runs::Runs;
 use crate::shared::Shared;
 use crate::supervisor::{self, Supervisors};
+use crate::suspects::Suspects;
 use crate::tool::Tool;
 use crate::tool::bash::Bash;
 use crate::tool::builtin::{BUILTIN, builtin};
@@ -156,6 +158,7 @@ impl Builder {
         let tools = Registry::new(builtins.chain(bash).chain(self.tools).collect())
             .map_err(|error| Error::Setup(error.to_string()))?;
         let epoch = store.claim()?;
+        let lives = Lives::read(&*store, self.store_options.boot_id)?;
         let profiles = Profiles::load(&*store)?;
         let width = usize::try_from(self.config.defaults.concurrency.get()).unwrap_or(usize::MAX);
         let shared = Shared {
@@ -177,6 +180,8 @@ impl Builder {
             runs: Runs::default(),
             report: Report::default(),
             lanes: Mutex::new(Lanes::new(width)),
+            lives,
+            suspects: Suspects::default(),
             stop: CancellationToken::new(),
             drain: CancellationToken::new(),
             unheard: tokio::sync::mpsc::channel(1).0,

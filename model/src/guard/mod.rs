@@ -2,6 +2,7 @@
 //! and never do anything themselves.
 
 pub mod budget;
+pub mod crashes;
 pub mod loops;
 pub mod profiles;
 pub mod retry;

@@ -1,4 +1,4 @@
-//! The guards at work: in real batches, driven by rehearsals.
+//! The guards at work: real batches, real processes, real ends.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -8,7 +8,9 @@
 )]
 
 mod budgets;
+mod crash_loops;
 mod deadline;
+mod loops;
 mod profiles;
 mod stage;
 mod watchdog;
