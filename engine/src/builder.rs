@@ -21,6 +21,7 @@ use crate::harness::Harness;
 use crate::lanes::Lanes;
 use crate::lives::Lives;
 use crate::models::Models;
+use crate::profiles::Profiles;
 use crate::provider::ModelProvider;
 use crate::report::Report;
 use crate::runs::Runs;
@@ -159,6 +160,7 @@ impl Builder {
             .map_err(|error| Error::Setup(error.to_string()))?;
         let epoch = store.claim()?;
         let lives = Lives::read(&*store, self.store_options.boot_id)?;
+        let profiles = Profiles::load(&*store)?;
         let width = usize::try_from(self.config.defaults.concurrency.get()).unwrap_or(usize::MAX);
         let shared = Shared {
             store,
@@ -173,6 +175,7 @@ impl Builder {
             tool_lists: Mutex::default(),
             tool_facts: Mutex::default(),
             models: Models::new(self.providers, self.rehearsal_log),
+            profiles,
             harness: self.harness,
             budgets: Budgets::default(),
             runs: Runs::default(),

@@ -23,6 +23,7 @@ use crate::job::ToolLimits;
 use crate::lanes::Lanes;
 use crate::lives::Lives;
 use crate::models::Models;
+use crate::profiles::Profiles;
 use crate::report::Report;
 use crate::runs::{Runs, lock};
 use crate::suspects::Suspects;
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     /// Tools and their limits as runs keep them; see `share`.
     pub(crate) tool_facts: Mutex<Vec<ToolFacts>>,
     pub(crate) models: Models,
+    pub(crate) profiles: Profiles,
     pub(crate) harness: Harness,
     pub(crate) budgets: Budgets,
     pub(crate) runs: Runs,

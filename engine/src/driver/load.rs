@@ -84,6 +84,8 @@ impl Driver {
             model: None,
             request: None,
             refused_request: None,
+            session_profile: None,
+            paying: None,
             plans: Vec::new(),
             takeovers: Vec::new(),
             updates: None,

@@ -13,6 +13,7 @@ mod inbox;
 mod load;
 mod model_call;
 mod perform;
+mod profile;
 mod recover;
 mod tool_call;
 
@@ -126,6 +127,11 @@ pub(crate) struct Driver {
     request: Option<Request>,
     /// Why the request whose intent was committed cannot be made.
     refused_request: Option<Failure>,
+    /// Position of the profile that the session uses, among those of the requested model; looked up when the first
+    /// request of this driver is prepared.
+    session_profile: Option<u8>,
+    /// Name of the profile that pays for the call under way.
+    paying: Option<Arc<str>>,
     plans: Vec<PlannedCall>,
     /// Calls that a former owner started, by turn and index.
     takeovers: Vec<((u32, u16), Takeover)>,
@@ -372,6 +378,9 @@ impl Driver {
     /// The whole name of the model in force; the state keeps the beginning of a long one.
     fn model_name(&self) -> &str {
         let model = &self.state.core.model;
+        if let Some(candidate) = self.facts.candidate(model) {
+            return &candidate.model;
+        }
         let whole = self.facts.model.as_deref().filter(|_| *model == self.fold.submission().model);
         whole.unwrap_or(model.as_str())
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use model::answer::settle;
-use model::input::{Failure, FailureKind, Routes};
+use model::input::{Failure, FailureKind};
 use model::message::{AssistantMessage, StopReason, Usage};
 use model::{Block, Effect, Fact, Message, Millis, Phase};
 use tokio::time::Sleep;
@@ -153,7 +153,7 @@ impl Driver {
         }
         let request = match self.request.take() {
             Some(request) => request,
-            None => self.request(turn, attempt).await,
+            None => self.request(turn, attempt, self.state.core.retries.profile).await,
         };
         let provider = match self.shared.models.resolve(&request.model, &self.shared.config) {
             Ok(provider) => provider,
@@ -164,6 +164,7 @@ impl Driver {
         };
         let (model, at) = (request.model.clone(), self.shared.clock.now());
         let idle_timeout = provider.idle_timeout();
+        self.paying = request.profile.as_deref().map(Arc::from);
         let stream = provider.stream(request, self.cancel.clone());
         self.model = Some(ModelCall {
             turn,
@@ -200,7 +201,8 @@ impl Driver {
 
     /// A failed call, with what else could be asked now.
     fn call_failed(&self, failure: Failure) -> Fact {
-        Fact::ModelFailed { failure, routes: Routes::default() }
+        let routes = self.routes(&failure);
+        Fact::ModelFailed { failure, routes }
     }
 
     async fn end_call(&mut self, fact: Fact) -> Result<(), Error> {

@@ -30,6 +30,8 @@ pub struct Request {
     pub attempt: u32,
     /// The model's name.
     pub model: String,
+    /// Name of the profile whose key pays; none: the model's own key does. Not part of the request's hash.
+    pub profile: Option<String>,
     /// The thinking level, `off` for none.
     pub thinking: String,
     /// The system prompt.
