@@ -6,7 +6,7 @@
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
 use crate::guard::loops::{self, OutcomeFacts};
 use crate::ids::Label;
-use crate::input::{Approval, Fact, Hook, HookAnswer, HookCall, OnUnknown, Resolution};
+use crate::input::{Approval, Fact, Hook, HookAnswer, HookCall, OnUnknown, RecoveryClass, Resolution};
 use crate::message::ToolResult;
 use crate::phase::BatchStage;
 use crate::record::Mark;
@@ -106,7 +106,8 @@ impl Mover<'_> {
         call.status = CallStatus::Started;
         call.marks.set_started(true);
         call.marks.set_other_boot(false);
-        let facts = call.facts;
+        let Call { facts, class, .. } = *call;
+        self.state.core.has_side_effects |= !may_run_twice(class);
         let id = self.call_id(index);
         self.state.window.record_call(run, &facts, id);
         let spent = &mut self.state.core.spent;
@@ -124,6 +125,7 @@ impl Mover<'_> {
             call.marks.set_terminates(result.terminates);
             call.marks.set_network(result.is_network);
             call.marks.set_invalid(false);
+            call.marks.set_error(result.is_error);
         }
         self.results.push((u32::from(index), result));
         self.judge_outcome(index, then);
@@ -151,6 +153,19 @@ impl Mover<'_> {
         self.state.window.record_call(run, &facts, id);
         let outcome = loops::classify(&facts, loops::ToolOutcome::Error(text));
         self.state.window.record_outcome(run, &facts, id, outcome);
+        self.watch(&facts, &outcome);
+    }
+
+    /// The first outcomes after a compaction: a loop that has survived it ends the run.
+    fn watch(&mut self, facts: &loops::CallFacts, outcome: &OutcomeFacts) {
+        if !self.state.core.wants.loop_detection {
+            return;
+        }
+        let (watch, has_survived) = self.state.core.retries.watch.observe(facts, outcome);
+        self.state.core.retries.watch = watch;
+        if has_survived {
+            self.end_compaction_loop();
+        }
     }
 
     fn returned(&mut self, index: u16, result: &ToolResult) -> bool {
@@ -166,8 +181,11 @@ impl Mover<'_> {
         let Some(call) = self.call_mut(index) else { return ILLEGAL };
         call.marks.set_terminates(result.terminates);
         call.marks.set_network(is_network);
+        call.marks.set_error(result.is_error);
         let facts = call.facts;
-        self.state.window.record_outcome(run, &facts, id, outcome_facts(&facts, result));
+        let outcome = outcome_facts(&facts, result);
+        self.state.window.record_outcome(run, &facts, id, outcome);
+        self.watch(&facts, &outcome);
         let then = Ending::Done;
         if self.state.core.wants.hook(Hook::AfterToolCall) {
             self.set_status(index, CallStatus::Judged { hook: Judge::AfterToolCall, then });
@@ -287,12 +305,14 @@ impl Mover<'_> {
             HookAnswer::Result(result) => {
                 call.marks.set_terminates(result.terminates);
                 call.marks.set_network(result.is_network && call.marks.is_started());
+                call.marks.set_error(result.is_error);
             }
             HookAnswer::Failed(text) => {
                 match judge {
                     Judge::AfterToolCall => call.marks.set_terminates(false),
                     Judge::AfterToolOutcome => {}
                 }
+                call.marks.set_error(true);
                 let result = ToolResult {
                     terminates: call.marks.terminates(),
                     is_network: call.marks.is_network(),
@@ -359,6 +379,14 @@ pub(super) fn unknown_result() -> ToolResult {
          part of it, or none. Look before you do it again.",
     )
     .with_details(&details)
+}
+
+/// Running it again, with the same key where it has one, does nothing that was not done.
+fn may_run_twice(class: RecoveryClass) -> bool {
+    match class {
+        RecoveryClass::ReadOnly | RecoveryClass::Keyed => true,
+        RecoveryClass::Adoptable | RecoveryClass::Probe | RecoveryClass::AtMostOnce => false,
+    }
 }
 
 /// What the loop detectors keep of a result. An error result counts as the error that it reports.
