@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use model::phase::EntryRef;
-use model::{Message, RunId};
+use model::{Block, Message, RunId};
 
 use crate::fold::Entry;
 use crate::harness::default_conversion;
@@ -97,6 +97,14 @@ impl Context {
             .collect()
     }
 
+    /// A tool result of the context could be cut.
+    pub(crate) fn has_large_results(&self) -> bool {
+        self.slots.iter().any(|slot| match &slot.whole.message {
+            Message::ToolResult(message) => message.result.content.iter().any(is_large),
+            Message::User(_) | Message::Assistant(_) | Message::Custom(_) => false,
+        })
+    }
+
     /// True if the transcript ends in network content that no user message has followed.
     pub(crate) fn is_tainted(&self) -> bool {
         self.slots
@@ -110,6 +118,41 @@ impl Context {
             })
             .unwrap_or(false)
     }
+}
+
+/// A text of a tool result that is cut when the context does not fit the model, in bytes.
+const LARGE_TEXT_BYTES: usize = 16 << 10;
+/// What is kept of it at each end, in bytes: 2,000 characters of nearly every text in sum.
+const KEPT_BYTES: usize = 2 << 10;
+
+/// The message with its large texts cut in the middle, if it is a tool result. The transcript keeps the whole.
+pub(crate) fn cut_result(prepared: &Arc<Prepared>) -> Arc<Prepared> {
+    let Message::ToolResult(message) = &prepared.message else { return Arc::clone(prepared) };
+    if !message.result.content.iter().any(is_large) {
+        return Arc::clone(prepared);
+    }
+    let mut message = message.clone();
+    for block in message.result.content.iter_mut().filter(|block| is_large(block)) {
+        if let Block::Text(text) = block {
+            *text = cut_middle(text);
+        }
+    }
+    Arc::new(prepare(Message::ToolResult(message)))
+}
+
+fn is_large(block: &Block) -> bool {
+    matches!(block, Block::Text(text) if text.len() > LARGE_TEXT_BYTES)
+}
+
+fn cut_middle(text: &str) -> String {
+    let head = text.floor_char_boundary(KEPT_BYTES);
+    let tail = text.ceil_char_boundary(text.len().saturating_sub(KEPT_BYTES)).max(head);
+    let left_out = tail - head;
+    format!(
+        "{}\n[{left_out} bytes left out: the context did not fit the model]\n{}",
+        &text[..head],
+        &text[tail..]
+    )
 }
 
 /// A message with the hash of its stored bytes.

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
-use model::answer::settle;
-use model::input::{FailureKind, Routes};
+use model::answer::{settle, unusable};
+use model::input::{Failure, FailureKind, Routes};
 use model::message::{AssistantMessage, StopReason};
-use model::{Block, Effect, Fact, Message, Phase};
+use model::{Block, Effect, Fact, Label, Message, Phase};
 use tokio_util::sync::CancellationToken;
 
-use super::perform::failure;
 use super::{ABORT_GRACE, Driver};
 use crate::error::Error;
 use crate::event::{AgentEvent, Stamped, opening};
@@ -39,7 +38,7 @@ pub(super) enum ModelNews {
     /// The answer is complete.
     Answered(Box<AssistantMessage>),
     /// The call failed.
-    Failed(model::input::Failure),
+    Failed(Failure),
 }
 
 impl ModelCall {
@@ -68,7 +67,7 @@ impl ModelCall {
                 Some(StreamEvent::Failed(failure)) => return ModelNews::Failed(failure),
                 None => {
                     let words = "the stream ended without an answer";
-                    return ModelNews::Failed(failure(FailureKind::Missing, words));
+                    return ModelNews::Failed(Failure::new(FailureKind::Missing, words));
                 }
             }
         }
@@ -102,7 +101,7 @@ impl Driver {
         let provider = match self.shared.models.resolve(&request.model, &self.shared.config) {
             Ok(provider) => provider,
             Err(error) => {
-                let failure = failure(FailureKind::ModelNotFound, &error.to_string());
+                let failure = Failure::new(FailureKind::ModelNotFound, &error.to_string());
                 return Ok(Some(self.call_failed(failure)));
             }
         };
@@ -122,7 +121,11 @@ impl Driver {
             ModelNews::Answered(message) => {
                 let turn = self.turn();
                 let message = Box::new(settle(&self.state, turn, *message));
-                self.end_call(Fact::ModelAnswered { message }).await
+                let fact = match unusable(&message).filter(|_| self.state.core.wants.retries) {
+                    Some(failure) => self.call_failed(failure),
+                    None => Fact::ModelAnswered { message },
+                };
+                self.end_call(fact).await
             }
             ModelNews::Failed(failure) => {
                 let fact = self.call_failed(failure);
@@ -132,8 +135,29 @@ impl Driver {
     }
 
     /// A failed call, with what else could be asked now.
-    fn call_failed(&self, failure: model::input::Failure) -> Fact {
-        Fact::ModelFailed { failure, routes: Routes::default() }
+    fn call_failed(&self, failure: Failure) -> Fact {
+        let first_model = &self.fold.submission().model;
+        let routes = Routes {
+            first_model: (*first_model != self.state.core.model).then(|| first_model.clone()),
+            has_large_results: self.context.has_large_results(),
+            ..self.routes()
+        };
+        Fact::ModelFailed { failure, routes }
+    }
+
+    /// The next model of the configured list, and what is known of the one in use.
+    fn routes(&self) -> Routes {
+        let config = &self.shared.config;
+        let in_use = &self.state.core.model;
+        let fallback = config.defaults.fallback.iter().map(|name| Label::from(name.as_str()));
+        let fallback: Vec<Label> = fallback.filter(|name| *name != self.fold.submission().model).collect();
+        let next = fallback.iter().position(|name| name == in_use).map_or(0, |at| at + 1);
+        let window = config.models.get(self.model_name()).and_then(|model| model.context_window);
+        Routes {
+            next_model: fallback.get(next).cloned(),
+            context_window: window.unwrap_or_default(),
+            ..Routes::default()
+        }
     }
 
     async fn end_call(&mut self, fact: Fact) -> Result<(), Error> {

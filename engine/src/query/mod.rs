@@ -4,6 +4,7 @@
 //! `--json` prints. It asks any store: an open one, one in memory, or a journal that is only read. It must
 //! never write, nor call `advance`.
 
+mod attempts;
 mod doing;
 mod facts;
 mod find;
@@ -19,13 +20,14 @@ mod tests;
 mod transcript;
 mod why;
 
+pub use attempts::AttemptRow;
 pub use find::{find_run, parse_call};
 pub use journal::{InboxRow, JournalRow, JournalRows, inbox_rows, journal};
 pub use list::{Counts, Filter, RunRow, counts, list};
 pub use recent::TurnRow;
 pub use show::{
-    CallRow, Chain, Counters, DeadlineView, Guards, HeadView, InboxView, JobView, LimitsView, RetryCounters,
-    RunView, Spending, TakenView, UsageView, show,
+    CallRow, Chain, Counters, CountsView, DeadlineView, Guards, HeadView, InboxView, JobView, LimitsView,
+    RetryCounters, RunView, Spending, TakenView, UsageView, show,
 };
 pub use status::Status;
 pub use transcript::{session_transcript, transcript};
