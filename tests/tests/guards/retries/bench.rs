@@ -1,0 +1,176 @@
+//! One job in a batch, with virtual time: what became of its model calls, as text.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use engine::batch::{BatchRun, Defaults, JobsFile, Options, ResultLine};
+use engine::config::{Api, Config, Model};
+use engine::harness::{Context, Gate, HookContext, Hooks, TurnView};
+use engine::provider::{Prepared, Rehearsal};
+use engine::query::{self, AttemptRow, JournalRow};
+use engine::tool::{CallContext, Tool, ToolSpec};
+use engine::{Engine, Harness, TimerClock};
+use model::input::{Hook, RecoveryClass};
+use model::{Message, Millis, RunId, ToolResult};
+use serde_json::json;
+
+use super::rows::{Row, Setup};
+
+/// What a row's batch came to.
+pub(crate) struct Story {
+    /// Names of the branches that were taken, in order.
+    pub(crate) branches: Vec<&'static str>,
+    /// A line each failed call, and how the run ended.
+    pub(crate) text: String,
+}
+
+/// Runs the batch of one job to its end.
+pub(crate) fn drive(row: &Row, script: &Path) -> Story {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.unwrap().block_on(story(&row.setup, script))
+}
+
+async fn story(setup: &Setup, script: &Path) -> Story {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("calls");
+    let spare = Rehearsal::from_value(&json!({ "turns": [], "after": "stop" })).unwrap();
+    let engine = Engine::memory()
+        .config(config(setup))
+        .clock(TimerClock::starting_at(Millis(1_767_225_600_000)))
+        .provider("m", Rehearsal::open(script, Some(log.clone())).unwrap())
+        .provider("spare", spare)
+        .harness(harness(setup))
+        .tool(Named::new("look", RecoveryClass::ReadOnly))
+        .tool(Named::new("post", RecoveryClass::AtMostOnce))
+        .open()
+        .unwrap();
+    let jobs = dir.path().join("jobs.jsonl");
+    let line = json!({ "custom_id": "one", "prompt": "please", "model": "m", "tools": ["look", "post"] });
+    std::fs::write(&jobs, format!("{line}\n")).unwrap();
+    let results = dir.path().join("results.jsonl");
+    let options = Options { batch: "b".to_owned(), jobs, results: results.clone(), ..Options::default() };
+    let defaults = Defaults { batch: "b".to_owned(), ..Defaults::default() };
+    let file = JobsFile::read(&options.jobs, &defaults).unwrap();
+    let mut batch = BatchRun::open(&engine, file, options).unwrap();
+    batch.start().await.unwrap();
+    batch.follow(Duration::from_secs(60), |_| {}).await.unwrap();
+    let summary = batch.finish().unwrap();
+    let result: ResultLine = serde_json::from_str(std::fs::read_to_string(&results).unwrap().trim()).unwrap();
+    let billed = std::fs::read_to_string(&log).unwrap_or_default().lines().count();
+    tell(&engine, summary.jobs[0].1, &result, billed)
+}
+
+/// A line each failed call or other decision, then the end.
+fn tell(engine: &Engine, run: RunId, result: &ResultLine, billed: usize) -> Story {
+    let view = query::show(&**engine.store(), run).unwrap();
+    let mut story = Story { branches: Vec::new(), text: String::new() };
+    for AttemptRow { turn, attempt, failure, message, branch, followed, .. } in &view.attempts {
+        let words = if message.is_empty() { String::new() } else { format!(" \"{message}\"") };
+        let branch = branch.unwrap_or("-");
+        story.text += &format!("{turn}.{attempt} {failure}{words} -> {branch}: {followed}\n");
+        story.branches.push(branch);
+    }
+    // What is decided elsewhere: at a hook, at a compaction, at a result.
+    let rows = query::journal(&**engine.store(), run, 0).unwrap();
+    for JournalRow { input, details, .. } in rows.map(Result::unwrap) {
+        let names = model::guard::retry::Branch::all().map(model::guard::retry::Branch::name);
+        let taken = names.into_iter().find(|name| details.contains(&format!("{name}: ")));
+        if let Some(name) = taken.filter(|_| input != "model_failed") {
+            story.text += &format!("{input} -> {details}\n");
+            story.branches.push(name);
+        }
+    }
+    let ResultLine { outcome, text, error, model_calls, turns, .. } = result;
+    let took = view.row.updated_at.since(view.row.started_at);
+    assert_eq!(view.counters.retries.charges.checked_sub(1).map(u64::from), Some(charged(&story)));
+    assert!(view.counters.retries.charges <= view.counters.retries.budget);
+    story.text += &format!(
+        "= {outcome} after {model_calls} calls ({billed} billed to m), {turns} turns, {} s: {}\n",
+        took as f64 / 1e3,
+        error.as_deref().unwrap_or(text),
+    );
+    story
+}
+
+/// Every decision but an end and a switch that found no charge left is charged.
+fn charged(story: &Story) -> u64 {
+    story.text.lines().filter(|line| line.contains(" -> ") && !line.contains("the run ended")).count() as u64
+}
+
+fn config(setup: &Setup) -> Config {
+    let mut config = Config::default();
+    let defaults = Arc::make_mut(&mut config.defaults);
+    defaults.fallback = setup.fallback.iter().map(|name| (*name).to_owned()).collect();
+    if let Some(thinking) = setup.thinking {
+        defaults.thinking = thinking;
+    }
+    if let Some(window) = setup.context_window {
+        let model = Model { context_window: Some(window), ..Model::new(Api::Rehearsal) };
+        Arc::make_mut(&mut config.models).insert("m".to_owned(), model);
+    }
+    config
+}
+
+fn harness(setup: &Setup) -> Harness {
+    Harness {
+        hooks: setup.hook.map(|hook| Arc::new(OneHook([hook])) as Arc<dyn Hooks>),
+        context: setup.summary.map(|summary| Arc::new(Summary(summary)) as Arc<dyn Context>),
+        ..Harness::default()
+    }
+}
+
+/// A hook that refuses a run, or asks for a revision of every answer.
+struct OneHook([Hook; 1]);
+
+#[async_trait]
+impl Hooks for OneHook {
+    fn wanted(&self) -> &[Hook] {
+        &self.0
+    }
+
+    async fn before_agent_run(&self, _: HookContext<'_>, _: &[Message]) -> Result<Gate, String> {
+        Ok(Gate::Block("not today".to_owned()))
+    }
+
+    async fn before_finalize(&self, _: HookContext<'_>, _: &TurnView<'_>) -> Result<Option<String>, String> {
+        Ok(Some("be clearer".to_owned()))
+    }
+}
+
+/// A summariser that always says the same.
+struct Summary(Result<&'static str, &'static str>);
+
+#[async_trait]
+impl Context for Summary {
+    fn can_summarise(&self) -> bool {
+        true
+    }
+
+    async fn summarise(&self, _: &[Arc<Prepared>]) -> Result<String, String> {
+        self.0.map(str::to_owned).map_err(str::to_owned)
+    }
+}
+
+/// A tool that answers with as many bytes as it is asked for.
+struct Named(ToolSpec);
+
+impl Named {
+    fn new(name: &str, class: RecoveryClass) -> Self {
+        let parameters = json!({ "type": "object", "properties": { "bytes": { "type": "integer" } } });
+        Self(ToolSpec::new(name, "answers", parameters).class(class))
+    }
+}
+
+#[async_trait]
+impl Tool for Named {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn run(&self, call: CallContext) -> Result<ToolResult, String> {
+        let bytes = call.args["bytes"].as_u64().unwrap_or(3);
+        Ok(ToolResult::text("x".repeat(usize::try_from(bytes).unwrap())))
+    }
+}
