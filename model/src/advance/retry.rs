@@ -114,7 +114,7 @@ impl Mover<'_> {
         let message = self.failure_message(StopReason::Error, text);
         let content = self.make(message);
         self.show_answer(content);
-        let reason = format!("{}: start a fresh session", decision.branch.name());
+        let reason = format!("{}; start a fresh session", decision.branch.name());
         self.end_failed(liveness.outcome(), Label::from(reason.as_str()));
     }
 

@@ -118,12 +118,13 @@ pub(crate) fn batch(words: &[&str], total: u32) -> Fact {
     Fact::BatchAdmitted { calls, total, is_sequential }
 }
 
-/// One call as planned.
+/// One call as planned; `read` is one that may run twice.
 pub(crate) fn plan(index: usize, word: &str) -> CallPlan {
     let (verdict, about) = word.split_once(':').unwrap_or((word, ""));
+    let is_read = verdict == "read";
     let about = if about.is_empty() { format!("call {index}") } else { about.to_owned() };
     let verdict = match verdict {
-        "valid" => CallVerdict::Valid,
+        "valid" | "read" => CallVerdict::Valid,
         "missing" => CallVerdict::Unknown,
         "invalid" => CallVerdict::Invalid("Validation failed for tool \"read\":".to_owned()),
         "refused" => CallVerdict::Refused("it cannot be prepared".to_owned()),
@@ -135,7 +136,7 @@ pub(crate) fn plan(index: usize, word: &str) -> CallPlan {
         id: Label::from(format!("c{index}").as_str()),
         tool: Label::from("read"),
         facts: call_facts("read", &serde_json::json!({ "about": about }), ToolKind::Plain),
-        class: RecoveryClass::AtMostOnce,
+        class: if is_read { RecoveryClass::ReadOnly } else { RecoveryClass::AtMostOnce },
         verdict,
     }
 }

@@ -228,7 +228,7 @@ impl Branch {
 }
 
 impl Action {
-    /// The model is asked again: one charge.
+    /// The model is asked again.
     pub fn is_retry(&self) -> bool {
         match self {
             Self::Retry { .. }
@@ -262,6 +262,11 @@ impl Action {
 }
 
 impl CallOutcome<'_> {
+    /// What follows is charged if it is a retry. The retry that a summary was to be made for was charged already.
+    pub(super) fn is_charged(&self) -> bool {
+        *self != CallOutcome::CompactionFailed
+    }
+
     /// The kind of failure, if it is one.
     pub fn kind(&self) -> Option<FailureKind> {
         match self {

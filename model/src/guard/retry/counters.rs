@@ -226,7 +226,7 @@ impl Retries {
         if let Some(counter) = self.counts.of(*branch, outcome) {
             *counter = counter.saturating_add(1);
         }
-        if action.is_retry() {
+        if action.is_retry() && outcome.is_charged() {
             // A switch of models with the last charge spent is not charged: the list of models bounds those.
             self.charges = self.charges.saturating_add(1).min(self.budget);
         }

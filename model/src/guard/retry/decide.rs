@@ -92,7 +92,8 @@ pub fn decide(retries: &Retries, outcome: &CallOutcome<'_>, context: &Context<'_
     let taken = branches().into_iter().find_map(|(branch, applies)| Some((branch, applies(&case)?)));
     let (branch, action) = taken.unwrap_or((Branch::Success, Action::Proceed));
     let is_switch = matches!(action, Action::Fallback { .. });
-    if action.is_retry() && !is_switch && retries.charges >= retries.budget {
+    let needs_charge = action.is_retry() && !is_switch && outcome.is_charged();
+    if needs_charge && retries.charges >= retries.budget {
         return Decision { branch: Branch::RetryLimit, action: case.at_limit(branch) };
     }
     Decision { branch, action }

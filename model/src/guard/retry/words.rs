@@ -10,18 +10,18 @@ use crate::input::{Failure, FailureKind};
 /// The reason of an end that `branch` has brought about: `rate_limit 4 times over 60 s; wait, or add a profile`.
 pub fn gave_up(branch: Branch, failure: &Failure, retries: &Retries, at: Millis, has_effects: bool) -> Label {
     let kind = failure.kind.name();
-    let mut text = match prefix(branch) {
-        Some(prefix) if prefix == kind => String::new(),
-        Some(prefix) => format!("{prefix}: "),
-        None => String::new(),
-    };
+    let message = failure.message.as_str();
     let streak = retries.streak.filter(|streak| streak.failures > 1);
     let words = match streak {
         Some(streak) => counted(&streak, at),
-        None if failure.message.as_str().is_empty() => kind.to_owned(),
-        None => format!("{kind}: {}", failure.message.as_str()),
+        None if message.is_empty() => kind.to_owned(),
+        None => format!("{kind}: {message}"),
     };
-    text.push_str(&words);
+    let text = match prefix(branch) {
+        Some(prefix) if prefix == kind => words,
+        Some(prefix) => format!("{prefix}: {words}"),
+        None => words,
+    };
     let step = next_step(branch, failure.kind, has_effects);
     if step.is_empty() {
         return Label::from(text.as_str());
@@ -74,6 +74,9 @@ fn next_step(branch: Branch, kind: FailureKind, has_effects: bool) -> &'static s
     if branch == Branch::IncompleteTurn {
         return if has_effects { "verify what was done" } else { "ask again" };
     }
+    if branch == Branch::RequestTooLarge {
+        return "shorten the request";
+    }
     match kind {
         FailureKind::RateLimit => "wait, or add a profile",
         FailureKind::Overloaded | FailureKind::ServerError | FailureKind::Timeout => "try later",
@@ -83,7 +86,7 @@ fn next_step(branch: Branch, kind: FailureKind, has_effects: bool) -> &'static s
         FailureKind::Billing => "check the account",
         FailureKind::ModelNotFound => "check the model",
         FailureKind::ContextOverflow => "start a fresh session",
-        FailureKind::ThinkingUnsupported => "set another thinking level",
+        FailureKind::ThinkingUnsupported => "set thinking off",
         FailureKind::ImageSize => "send a smaller image",
         FailureKind::RoleOrdering => "start a fresh session",
         FailureKind::Format
