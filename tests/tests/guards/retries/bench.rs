@@ -99,6 +99,43 @@ fn charged(story: &Story) -> u64 {
     story.text.lines().filter(|line| line.contains(" -> ") && !line.contains("the run ended")).count() as u64
 }
 
+/// The waits between the failed calls of a run whose engine dies after so long in the first wait, and is not opened again
+/// for so long.
+pub(crate) fn waits_the_remainder(script: &Path, dies_after_ms: u64, is_dead_ms: u64) -> Vec<u64> {
+    const START: Millis = Millis(1_767_225_600_000);
+    let dir = tempfile::tempdir().unwrap();
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let open = |at: Millis| {
+        Engine::builder(dir.path())
+            .without_commands()
+            .clock(TimerClock::starting_at(at))
+            .provider("m", Rehearsal::open(script, None).unwrap())
+            .open()
+            .unwrap()
+    };
+    let dying = runtime();
+    let (run, dies_at) = dying.block_on(async {
+        let engine = open(START);
+        let run = engine.submit(engine::Job::new("please").model("m").tools(["ls"])).await.unwrap();
+        while query::counts(&**engine.store(), None).unwrap().waiting == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let failed_at = query::show(&**engine.store(), run.id).unwrap().attempts[0].at;
+        let dies_at = failed_at.plus(dies_after_ms);
+        tokio::time::sleep(Duration::from_millis(dies_at.since(engine.now()))).await;
+        (run.id, dies_at)
+    });
+    drop(dying);
+    runtime().block_on(async {
+        let engine = open(dies_at.plus(is_dead_ms));
+        engine.resume(None).unwrap()[0].outcome().await.unwrap();
+        let attempts = query::show(&**engine.store(), run).unwrap().attempts;
+        engine.close().await.unwrap();
+        attempts.windows(2).map(|pair| pair[1].at.since(pair[0].at)).collect()
+    })
+}
+
 fn config(setup: &Setup) -> Config {
     let mut config = Config::default();
     let defaults = Arc::make_mut(&mut config.defaults);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use model::guard::retry::Branch;
 
-use self::bench::drive;
+use self::bench::{drive, waits_the_remainder};
 use self::rows::{ROWS, Row};
 
 const DOCS: &str = "docs/guards.md";
@@ -79,4 +79,12 @@ fn every_branch_is_taken_in_a_real_batch() {
         shown += &format!("## {}\n{}\n", row.branch, story.text);
     }
     assert_reviewed(&root().join("tests/cases/retries.txt"), &shown);
+}
+
+#[test]
+fn a_restart_in_the_middle_of_a_wait_waits_the_remainder() {
+    let waited_ms = waits_the_remainder(&rehearsal("same_model_rate_limit"), 4_000, 3_000);
+    assert_eq!(waited_ms, [10_000, 20_000, 30_000]);
+    let waited_ms = waits_the_remainder(&rehearsal("same_model_rate_limit"), 4_000, 60_000);
+    assert_eq!(waited_ms, [64_000, 20_000, 30_000], "a wait that is long over is not begun again");
 }
