@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use support::{Session, status};
 
 /// Rehearsals of the docs that fail and do not wait: calls, outcome, and the error or the text.
-const STORIES: [(&str, u64, &str, &str); 10] = [
+const STORIES: [(&str, u64, &str, &str); 12] = [
     ("success", 1, "completed", "done"),
     ("silent_retry", 4, "completed", "done"),
     ("reasoning_only", 3, "completed", "done"),
@@ -20,6 +20,8 @@ const STORIES: [(&str, u64, &str, &str); 10] = [
     ("role_ordering", 1, "blocked", "role_ordering; start a fresh session"),
     ("image_size", 1, "blocked", "image_size; send a smaller image"),
     ("format", 1, "failed", "format: tools.0: unknown field"),
+    ("local_fault", 2, "failed", "script: no turn 1, the rehearsal has 1 turn: add it or set `afte…"),
+    ("incomplete_turn", 2, "failed", "incomplete_turn: empty; verify what was done"),
     ("surfaced", 1, "blocked", "auth: invalid key; check the key"),
 ];
 

@@ -160,3 +160,33 @@ pub(crate) fn prepare(message: Message) -> Prepared {
     let bytes = postcard::to_stdvec(&message).unwrap_or_default();
     Prepared { message, hash: *blake3::hash(&bytes).as_bytes() }
 }
+
+#[cfg(test)]
+mod tests {
+    use model::message::ToolResultMessage;
+    use model::{Millis, ToolResult};
+
+    use super::*;
+
+    fn result(text: String) -> Arc<Prepared> {
+        let (call_id, tool) = ("call-0-0".to_owned(), "read".to_owned());
+        let message = ToolResultMessage { call_id, tool, result: ToolResult::text(text), at: Millis(0) };
+        Arc::new(prepare(Message::ToolResult(Box::new(message))))
+    }
+
+    #[test]
+    fn only_a_large_result_is_cut_and_both_its_ends_stay() {
+        let small = result("é".repeat(LARGE_TEXT_BYTES / 2));
+        assert_eq!(cut_result(&small), small);
+        let large = result(format!("begin{}end", "é".repeat(LARGE_TEXT_BYTES)));
+        let cut = cut_result(&large);
+        let text = cut.message.joined_text();
+        assert!(text.starts_with("begin") && text.ends_with("end") && text.len() < 2 * KEPT_BYTES + 100);
+        assert!(text.contains(&format!(
+            "[{} bytes left out",
+            large.message.joined_text().len() - 2 * KEPT_BYTES + 1
+        )));
+        assert_ne!(cut.hash, large.hash);
+        assert_eq!(cut_result(&cut), cut);
+    }
+}

@@ -273,7 +273,8 @@ impl Case<'_> {
     }
 
     fn incomplete_turn(&self) -> Option<Action> {
-        (self.is_unanswered() || self.is_silent()).then_some(Action::End(Liveness::Abandoned))
+        let is_silent = self.is_silent() && !self.had_text();
+        (self.is_unanswered() || is_silent).then_some(Action::End(Liveness::Abandoned))
     }
 
     fn surfaced(&self) -> Option<Action> {

@@ -10,10 +10,9 @@ use engine::config::{Api, Config, Model};
 use engine::harness::{Context, Gate, HookContext, Hooks, TurnView};
 use engine::provider::{Prepared, Rehearsal};
 use engine::query::{self, AttemptRow, JournalRow};
-use engine::tool::{CallContext, Tool, ToolSpec};
 use engine::{Engine, Harness, TimerClock};
-use model::input::{Hook, RecoveryClass};
-use model::{Message, Millis, RunId, ToolResult};
+use model::input::Hook;
+use model::{Message, Millis, RunId};
 use serde_json::json;
 
 use super::rows::{Row, Setup};
@@ -42,12 +41,15 @@ async fn story(setup: &Setup, script: &Path) -> Story {
         .provider("m", Rehearsal::open(script, Some(log.clone())).unwrap())
         .provider("spare", spare)
         .harness(harness(setup))
-        .tool(Named::new("look", RecoveryClass::ReadOnly))
-        .tool(Named::new("post", RecoveryClass::AtMostOnce))
         .open()
         .unwrap();
     let jobs = dir.path().join("jobs.jsonl");
-    let line = json!({ "custom_id": "one", "prompt": "please", "model": "m", "tools": ["look", "post"] });
+    let work = dir.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    std::fs::write(work.join("large.txt"), "0123456789 is one line\n".repeat(1_800)).unwrap();
+    let line = json!({
+        "custom_id": "one", "prompt": "please", "model": "m", "workspace": work, "tools": ["ls", "read", "write"],
+    });
     std::fs::write(&jobs, format!("{line}\n")).unwrap();
     let results = dir.path().join("results.jsonl");
     let options = Options { batch: "b".to_owned(), jobs, results: results.clone(), ..Options::default() };
@@ -187,27 +189,5 @@ impl Context for Summary {
 
     async fn summarise(&self, _: &[Arc<Prepared>]) -> Result<String, String> {
         self.0.map(str::to_owned).map_err(str::to_owned)
-    }
-}
-
-/// A tool that answers with as many bytes as it is asked for.
-struct Named(ToolSpec);
-
-impl Named {
-    fn new(name: &str, class: RecoveryClass) -> Self {
-        let parameters = json!({ "type": "object", "properties": { "bytes": { "type": "integer" } } });
-        Self(ToolSpec::new(name, "answers", parameters).class(class))
-    }
-}
-
-#[async_trait]
-impl Tool for Named {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    async fn run(&self, call: CallContext) -> Result<ToolResult, String> {
-        let bytes = call.args["bytes"].as_u64().unwrap_or(3);
-        Ok(ToolResult::text("x".repeat(usize::try_from(bytes).unwrap())))
     }
 }

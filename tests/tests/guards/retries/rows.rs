@@ -82,7 +82,8 @@ pub(crate) const ROWS: &[Row] = &[
         "`context_overflow`, or no summary could be made; a tool result in the context has more than 16 KiB; not tried \
          before",
         "the same call, with the middle of such results left out of this and every later request",
-    ),
+    )
+    .with("a file `large.txt` of 40 KB in the workspace", PLAIN),
     row("compaction_failure", "`context_overflow`, and no summary could be made", "ends, blocked")
         .with("a harness whose summaries fail", Setup { summary: Some(Err("no words")), ..PLAIN }),
     row("context_overflow", "`context_overflow`", "ends, blocked"),
@@ -164,7 +165,7 @@ pub(crate) const ROWS: &[Row] = &[
     .with("a harness that makes summaries", SUMMARISED),
     row(
         "incomplete_turn",
-        "no answer that can be read",
+        "no answer that can be read, or `silent` or unclassified with nothing visible",
         "ends, failed; after side effects the words say to verify what was done",
     ),
     row("surfaced", "any other failure", "ends, blocked"),
