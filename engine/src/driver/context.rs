@@ -10,6 +10,7 @@ use model::{Block, Message, RunId};
 use crate::fold::Entry;
 use crate::harness::default_conversion;
 use crate::provider::Prepared;
+use crate::tool::output::capped;
 
 /// One message of the context.
 #[derive(Clone, Debug)]
@@ -122,37 +123,22 @@ impl Context {
 
 /// A text of a tool result that is cut when the context does not fit the model, in bytes.
 const LARGE_TEXT_BYTES: usize = 16 << 10;
-/// What is kept of it at each end, in bytes: 2,000 characters of nearly every text in sum.
-const KEPT_BYTES: usize = 2 << 10;
+/// What is kept of such a result, in bytes: 2,000 characters and more of nearly every text.
+const KEPT_BYTES: usize = 4 << 10;
 
-/// The message with its large texts cut in the middle, if it is a tool result. The transcript keeps the whole.
+/// The message with the middle of its text left out, if it is a large tool result. The transcript keeps the whole.
 pub(crate) fn cut_result(prepared: &Arc<Prepared>) -> Arc<Prepared> {
     let Message::ToolResult(message) = &prepared.message else { return Arc::clone(prepared) };
     if !message.result.content.iter().any(is_large) {
         return Arc::clone(prepared);
     }
     let mut message = message.clone();
-    for block in message.result.content.iter_mut().filter(|block| is_large(block)) {
-        if let Block::Text(text) = block {
-            *text = cut_middle(text);
-        }
-    }
+    message.result = capped(message.result, KEPT_BYTES);
     Arc::new(prepare(Message::ToolResult(message)))
 }
 
 fn is_large(block: &Block) -> bool {
     matches!(block, Block::Text(text) if text.len() > LARGE_TEXT_BYTES)
-}
-
-fn cut_middle(text: &str) -> String {
-    let head = text.floor_char_boundary(KEPT_BYTES);
-    let tail = text.ceil_char_boundary(text.len().saturating_sub(KEPT_BYTES)).max(head);
-    let left_out = tail - head;
-    format!(
-        "{}\n[{left_out} bytes left out: the context did not fit the model]\n{}",
-        &text[..head],
-        &text[tail..]
-    )
 }
 
 /// A message with the hash of its stored bytes.
@@ -181,11 +167,7 @@ mod tests {
         let large = result(format!("begin{}end", "é".repeat(LARGE_TEXT_BYTES)));
         let cut = cut_result(&large);
         let text = cut.message.joined_text();
-        assert!(text.starts_with("begin") && text.ends_with("end") && text.len() < 2 * KEPT_BYTES + 100);
-        assert!(text.contains(&format!(
-            "[{} bytes left out",
-            large.message.joined_text().len() - 2 * KEPT_BYTES + 1
-        )));
+        assert!(text.starts_with("begin") && text.ends_with("end") && text.len() <= KEPT_BYTES, "{text}");
         assert_ne!(cut.hash, large.hash);
         assert_eq!(cut_result(&cut), cut);
     }
