@@ -1,5 +1,5 @@
 //! Failed model calls through the built binary: how often a provider would have been billed, and how each job ended.
-#![allow(clippy::unwrap_used, reason = "a test states what it relies on")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test states what it relies on")]
 
 mod support;
 

@@ -112,6 +112,10 @@ impl Mover<'_> {
         self.state.window.record_call(run, &facts, id);
         let spent = &mut self.state.core.spent;
         spent.tool_calls = spent.tool_calls.saturating_add(1);
+        // Tools in the process sync what they write before they answer.
+        if class == RecoveryClass::Adoptable && !self.state.core.wants.syncs_files {
+            self.state.core.files.unsynced_since.get_or_insert(self.at);
+        }
     }
 
     /// Unique within the run: the turn and the index.

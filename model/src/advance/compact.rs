@@ -85,6 +85,7 @@ impl Mover<'_> {
 
     pub(super) fn ask_again(&mut self, after: Resumption) {
         let Resumption { turn, attempt, cause: _ } = after;
+        self.tell_lost_files();
         self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Ready });
     }
 }

@@ -96,9 +96,9 @@ impl Mover<'_> {
     fn go_on(&mut self, from: &Phase) {
         match from {
             Phase::ExecuteTools { turn, .. } => self.pump(*turn),
+            Phase::Stream { .. } => self.tell_lost_files(),
             Phase::Queued
             | Phase::InjectPending { .. }
-            | Phase::Stream { .. }
             | Phase::Dispatch { .. }
             | Phase::Finalize { .. }
             | Phase::Compact { .. }

@@ -44,7 +44,13 @@ impl Mover<'_> {
                 self.note_deadline();
                 self.abort_unless_called(is_called);
             }
-            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Resumed { epoch, boot_id } => {
+                self.note_owner(*epoch, *boot_id);
+                // A call that was in flight is found to be lost first.
+                if !is_called {
+                    self.tell_lost_files();
+                }
+            }
             Fact::Stopped => self.lose_call(turn, attempt, is_called),
             Fact::Missing { what } => {
                 self.lose_call(turn, attempt, is_called);
@@ -182,6 +188,8 @@ impl Mover<'_> {
         self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Ready });
         if self.is_aborting() {
             self.abort();
+        } else {
+            self.tell_lost_files();
         }
     }
 }

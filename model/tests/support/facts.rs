@@ -121,10 +121,14 @@ pub(crate) fn batch(words: &[&str], total: u32) -> Fact {
 /// One call as planned; `read` is one that may run twice.
 pub(crate) fn plan(index: usize, word: &str) -> CallPlan {
     let (verdict, about) = word.split_once(':').unwrap_or((word, ""));
-    let is_read = verdict == "read";
+    let class = match verdict {
+        "read" => RecoveryClass::ReadOnly,
+        "command" => RecoveryClass::Adoptable,
+        _ => RecoveryClass::AtMostOnce,
+    };
     let about = if about.is_empty() { format!("call {index}") } else { about.to_owned() };
     let verdict = match verdict {
-        "valid" | "read" => CallVerdict::Valid,
+        "valid" | "read" | "command" => CallVerdict::Valid,
         "missing" => CallVerdict::Unknown,
         "invalid" => CallVerdict::Invalid("Validation failed for tool \"read\":".to_owned()),
         "refused" => CallVerdict::Refused("it cannot be prepared".to_owned()),
@@ -136,7 +140,7 @@ pub(crate) fn plan(index: usize, word: &str) -> CallPlan {
         id: Label::from(format!("c{index}").as_str()),
         tool: Label::from("read"),
         facts: call_facts("read", &serde_json::json!({ "about": about }), ToolKind::Plain),
-        class: if is_read { RecoveryClass::ReadOnly } else { RecoveryClass::AtMostOnce },
+        class,
         verdict,
     }
 }
