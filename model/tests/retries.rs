@@ -136,6 +136,40 @@ fn check(before: &Retries, after: &Retries, decision: Option<&Decision>, fact: &
     }
 }
 
+/// What follows, call after call, when a run meets nothing but this failure: the branches with their waits in seconds, and
+/// the end.
+fn nothing_but(failure: &str) -> String {
+    let mut script = Script::after("", "admitted; drained 0");
+    let mut words = Vec::new();
+    while !script.state.effects().is_empty() {
+        script.feed_all(&format!("prepared; failed {failure}"));
+        let decision = script.journal.last().and_then(|moved| moved.decision.clone()).expect("a decision");
+        let wait_ms = decision.action.wait_ms();
+        let wait = if wait_ms > 0 { format!(" {}", wait_ms as f64 / 1e3) } else { String::new() };
+        words.push(format!("{}{wait}", decision.branch.name()));
+        if script.state.core.model.as_str() == "b" {
+            return format!("{}, model b", words.join(", "));
+        }
+        if let Phase::Stream { stage: model::phase::StreamStage::Backoff { .. }, .. } =
+            script.state.core.phase
+        {
+            script.feed_all("timer");
+        }
+    }
+    let Phase::Done { outcome, .. } = script.state.core.phase else { panic!("the run has ended") };
+    format!("{}, {}", words.join(", "), outcome.name())
+}
+
+#[test]
+fn every_kind_of_failure_alone_comes_to_its_end() {
+    let mut table = String::new();
+    for kind in model::input::FailureKind::ALL.map(model::input::FailureKind::name) {
+        table += &format!("{kind}\n    alone: {}\n", nothing_but(kind));
+        table += &format!("    with another model: {}\n", nothing_but(&format!("{kind} model=b")));
+    }
+    support::assert_reviewed("kinds.txt", &table);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
 
