@@ -19,6 +19,7 @@ mod status;
 mod tests;
 mod transcript;
 mod why;
+mod words;
 
 pub use attempts::AttemptRow;
 pub use find::{find_run, parse_call};
@@ -32,6 +33,7 @@ pub use show::{
 pub use status::Status;
 pub use transcript::{session_transcript, transcript};
 pub use why::{Why, why};
+pub use words::quoted;
 
 use model::encode::Part;
 use model::state::Core;

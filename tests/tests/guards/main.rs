@@ -5,4 +5,8 @@
     reason = "a test states what it relies on, and its names document it"
 )]
 
+mod budgets;
+mod deadline;
 mod retries;
+mod stage;
+mod watchdog;
