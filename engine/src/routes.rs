@@ -111,6 +111,7 @@ impl Ways<'_> {
             next_model,
             can_refresh: matches!(of_profile, Some(Profile::ApiKeyCmd(_))),
             context_window,
+            ..Routes::default()
         }
     }
 

@@ -1,9 +1,11 @@
 //! What the loop does to an answer before it counts.
 //!
 //! Owns the rules that make an answer fit the transcript: only an answer that asks for tools keeps its calls,
-//! ids are unique, a turn has an identity, taint is marked. It must never change text.
+//! ids are unique, a turn has an identity, taint is marked. It also tells an answer from what only looks like
+//! one. It must never change text.
 
 use crate::ids::RunId;
+use crate::input::{Failure, FailureKind};
 use crate::message::{AssistantMessage, Block, StopReason};
 use crate::state::RunState;
 
@@ -34,6 +36,31 @@ pub fn is_settled(message: &AssistantMessage) -> bool {
     ids.len() == count && (count == 0 || message.stop_reason == StopReason::ToolUse)
 }
 
+/// The failure that a settled answer really is: it ended in an error, or brought neither a call nor anything that
+/// can be seen. A stream that ends without any answer is the caller's to report as missing.
+pub fn unusable(message: &AssistantMessage) -> Option<Failure> {
+    let has_text = message.content.iter().any(is_visible);
+    let kind = match message.stop_reason {
+        StopReason::Aborted => return None,
+        StopReason::Error => FailureKind::Unknown,
+        StopReason::Stop | StopReason::Length | StopReason::ToolUse => {
+            if has_text || message.calls().next().is_some() {
+                return None;
+            }
+            let has_reasoning = message.content.iter().any(is_reasoning);
+            if has_reasoning { FailureKind::ReasoningOnly } else { FailureKind::Empty }
+        }
+    };
+    let words = message.error_message.as_deref().unwrap_or_default();
+    let is_error = message.stop_reason == StopReason::Error;
+    Some(Failure {
+        had_text: has_text,
+        usage: message.usage,
+        partial: is_error.then(|| Box::new(message.clone())),
+        ..Failure::new(kind, words)
+    })
+}
+
 /// The identity of a turn without a response id: derived from the run and the turn's ordinal, in the form of
 /// a UUID.
 pub fn turn_id(run: RunId, turn: u32) -> String {
@@ -42,6 +69,21 @@ pub fn turn_id(run: RunId, turn: u32) -> String {
     let hex = hasher.finalize().to_hex();
     let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default();
     format!("{}-{}-8{}-8{}-{}", part(0..8), part(8..12), part(12..15), part(15..18), part(18..30))
+}
+
+fn is_visible(block: &Block) -> bool {
+    match block {
+        Block::Text(text) => !text.trim().is_empty(),
+        Block::Image { .. } | Block::Other(_) => true,
+        Block::Thinking { .. } | Block::ToolCall(_) => false,
+    }
+}
+
+fn is_reasoning(block: &Block) -> bool {
+    match block {
+        Block::Thinking { text, .. } => !text.trim().is_empty(),
+        Block::Text(_) | Block::Image { .. } | Block::Other(_) | Block::ToolCall(_) => false,
+    }
 }
 
 fn is_call(block: &Block) -> bool {
@@ -173,6 +215,33 @@ mod tests {
         };
         assert_eq!(settled(0, blank), Some("t".to_owned()));
         assert_eq!(settled(0, answer(StopReason::Stop, &[])), None);
+    }
+
+    #[test]
+    fn an_answer_that_nobody_can_read_is_a_failure() {
+        let with =
+            |stop_reason, content: Vec<Block>| AssistantMessage { content, ..answer(stop_reason, &[]) };
+        let kind = |message: &AssistantMessage| unusable(message).map(|failure| failure.kind);
+        let thinking = || Block::Thinking { text: "hm".to_owned(), signature: None };
+        let blank = || Block::Text(" \n".to_owned());
+        assert_eq!(kind(&answer(StopReason::Stop, &[])), None);
+        assert_eq!(kind(&answer(StopReason::ToolUse, &["a"])), None);
+        assert_eq!(kind(&with(StopReason::Stop, vec![])), Some(FailureKind::Empty));
+        assert_eq!(kind(&with(StopReason::Length, vec![blank()])), Some(FailureKind::Empty));
+        assert_eq!(kind(&with(StopReason::ToolUse, vec![])), Some(FailureKind::Empty));
+        assert_eq!(
+            kind(&with(StopReason::Stop, vec![thinking(), blank()])),
+            Some(FailureKind::ReasoningOnly)
+        );
+        assert_eq!(kind(&with(StopReason::Aborted, vec![])), None);
+        let broken =
+            AssistantMessage { error_message: Some("it broke".to_owned()), ..answer(StopReason::Error, &[]) };
+        let failure = Failure {
+            had_text: true,
+            partial: Some(Box::new(broken.clone())),
+            ..Failure::new(FailureKind::Unknown, "it broke")
+        };
+        assert_eq!(unusable(&broken), Some(failure));
     }
 
     #[test]

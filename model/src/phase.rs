@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::guard::budget::Shortage;
+use crate::guard::retry::CompactCause;
 use crate::ids::{Label, Millis, RunId};
 
 /// Where a run is. What happens next is a function of this and the rest of the committed state.
@@ -59,6 +60,8 @@ pub enum Phase {
         turn: u32,
         /// The attempt that goes on afterwards.
         attempt: u32,
+        /// Why it is made.
+        cause: CompactCause,
         /// How far it is.
         stage: CompactStage,
     },

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::guard::retry::Decision;
 use crate::input::{Input, Submission};
 use crate::message::{Message, ToolResult};
 
@@ -34,6 +35,8 @@ pub struct Moved {
     pub made: Vec<Message>,
     /// Results that the transition itself made, by index of the call.
     pub results: Vec<(u32, ToolResult)>,
+    /// What was decided about a model call that did not bring an answer.
+    pub decision: Option<Decision>,
 }
 
 /// An agent event without its content, which is found where the mark points.

@@ -49,6 +49,10 @@ pub struct Core {
     pub spent: Spent,
     /// Retry counters.
     pub retries: Retries,
+    /// A call that may not run twice was started in this run.
+    pub has_side_effects: bool,
+    /// How the newest call batch ended, until an answer comes.
+    pub last_batch: LastBatch,
     /// A critical tool loop was seen in this run; the next one ends it.
     pub critical_tool_loop_seen: bool,
     /// How much of the inbox was taken.
@@ -201,6 +205,18 @@ pub struct ContextFrom {
     pub previous: Option<RunId>,
 }
 
+/// How a call batch ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LastBatch {
+    /// There was none since the last answer.
+    #[default]
+    None,
+    /// Every call has its result, and none is an error.
+    Settled,
+    /// Every call has its result, and at least one is an error.
+    Failed,
+}
+
 /// The open ends of the event stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenEnds {
@@ -230,6 +246,8 @@ pub enum AbortCause {
     Deadline,
     /// The outcome of a call is unknown, and the configuration says to fail.
     UnknownOutcome,
+    /// The calls after a compaction were one and the same.
+    LoopAfterCompaction,
 }
 
 /// The calls of one answer.
@@ -343,6 +361,7 @@ impl CallMarks {
     const APPROVED: u16 = 1 << 6;
     const ANSWERED: u16 = 1 << 7;
     const IMMEDIATE: u16 = 1 << 8;
+    const ERROR: u16 = 1 << 9;
 
     fn with(self, bit: u16, is_set: bool) -> Self {
         Self(if is_set { self.0 | bit } else { self.0 & !bit })
@@ -391,6 +410,15 @@ impl CallMarks {
     /// Its tool answered while preparing, without running.
     pub fn is_immediate(self) -> bool {
         self.0 & Self::IMMEDIATE != 0
+    }
+
+    /// Its result is an error.
+    pub fn is_error(self) -> bool {
+        self.0 & Self::ERROR != 0
+    }
+
+    pub(crate) fn set_error(&mut self, is_set: bool) {
+        *self = self.with(Self::ERROR, is_set);
     }
 
     pub(crate) fn set_immediate(&mut self, is_set: bool) {
@@ -487,6 +515,8 @@ impl RunState {
                 },
                 spent: Spent::default(),
                 retries: Retries::new(),
+                has_side_effects: false,
+                last_batch: LastBatch::None,
                 critical_tool_loop_seen: false,
                 cursors: Cursors::default(),
                 files: Files::default(),

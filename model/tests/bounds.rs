@@ -7,11 +7,13 @@ mod support;
 use model::encode::{Encoded, Part};
 use model::guard::crashes::{Crashes, LOST_CALLS_MAX, LostCall, PhaseKind, Place};
 use model::guard::loops::{
-    CallHash, OutcomeFacts, RunHash, Settled, ToolKind, ToolOutcome, WARNING_KEYS_MAX, WINDOW_SLOTS_MAX,
-    Window, call_facts, classify,
+    CallHash, CompactionWatch, OutcomeFacts, RunHash, Settled, ToolKind, ToolOutcome, WARNING_KEYS_MAX,
+    WINDOW_SLOTS_MAX, Window, call_facts, classify,
 };
-use model::guard::retry::{Instruction, Retries};
-use model::input::{Fact, Input, Routes, Waiting};
+use model::guard::retry::{
+    Chain, CompactCause, Counts, FailoverReason, Instruction, Retries, Streak, Thinking, ThinkingLevel,
+};
+use model::input::{Fact, FailureKind, Input, Routes, Waiting};
 use model::limits::{CALLS_MAX, CORE_BYTES_MAX, PART_BYTES_MAX};
 use model::message::Usage;
 use model::phase::{CompactStage, EntryRef, ParkReason, Phase};
@@ -65,6 +67,7 @@ fn largest_core() -> RunState {
         from: Box::new(Phase::Compact {
             turn: u32::MAX,
             attempt: u32::MAX,
+            cause: CompactCause::Timeout,
             stage: CompactStage::InFlight { first_kept: entry },
         }),
     };
@@ -81,11 +84,7 @@ fn largest_core() -> RunState {
         usage: largest_usage(),
         reserved: largest_usage(),
     };
-    core.retries = Retries {
-        charges: u16::MAX,
-        instruction: Some(Instruction::Empty),
-        ..largest_counters(core.retries)
-    };
+    core.retries = largest_retries();
     core.cursors = Cursors { steering: u64::MAX, follow_up: u64::MAX, control: u64::MAX };
     core.context_from =
         ContextFrom { base: Some(u64::MAX), first: Some(entry), previous: Some(RunId([0xff; 16])) };
@@ -110,9 +109,31 @@ fn largest_crashes() -> Crashes {
     }
 }
 
-/// A counter of one byte takes one byte whatever it counts; the others are set by the caller.
-fn largest_counters(retries: Retries) -> Retries {
-    Retries { passing: u8::MAX, silent: u8::MAX, idle_breaker: u8::MAX, ..retries }
+/// A counter takes one byte whatever it counts.
+fn largest_retries() -> Retries {
+    let facts = call_facts("read", &json!({ "about": 1 }), ToolKind::Plain);
+    let outcome = classify(&facts, ToolOutcome::Error("it broke"));
+    let (watch, _) = CompactionWatch::Armed.observe(&facts, &outcome);
+    Retries {
+        charges: u8::MAX,
+        budget: u8::MAX,
+        counts: Counts { passing: u8::MAX, ..Counts::default() },
+        chain: Chain { fallback: u8::MAX, restarts: u8::MAX, is_mixed: true },
+        profile: u8::MAX,
+        thinking: Thinking { tried: u8::MAX, requested: Some(ThinkingLevel::XHigh) },
+        is_key_fresh: true,
+        is_compacted: true,
+        has_large_results: true,
+        last_reason: Some(FailoverReason::Unknown),
+        instruction: Some(Instruction::GoOn),
+        streak: Some(Streak {
+            kind: FailureKind::Unknown,
+            times: u8::MAX,
+            failures: u8::MAX,
+            since: Millis(i64::MIN),
+        }),
+        watch,
+    }
 }
 
 #[test]

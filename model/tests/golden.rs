@@ -18,7 +18,7 @@ use support::Script;
 
 /// A run that meets most kinds of facts.
 const INPUTS: &str = "admitted; drained 0; prepared; opened; answered calls 2; batch valid; returned 0; \
-                      returned 1; prepared; failed silent; prepared; answered text";
+                      returned 1; prepared; failed connection; timer; prepared; answered text";
 
 #[test]
 fn bytes_of_version_1_stay() {

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 
 use model::effect::Effect;
 use model::encode::{Encoded, Part};
-use model::guard::retry::Retries;
 use model::input::{Fact, Hook, Input, Waiting};
 use model::message::{AssistantMessage, Message, ToolResult};
 use model::state::{CallStatus, Limits, Wants};
@@ -488,7 +487,7 @@ fn a_replay_with_another_count_of_retries_differs() {
     let script =
         Script::after("", "admitted; drained 0; prepared; failed connection; timer; prepared; answered text");
     let mut other = submitted(script.state.core.wants, Limits::default());
-    other.core.retries = Retries { passing: 3, ..Retries::new() };
+    other.core.retries.counts.passing = 3;
     assert_ne!(refold(other, &script.journal), phases(&script));
 }
 

@@ -9,6 +9,8 @@
 mod support;
 
 use model::RunState;
+use model::guard::loops::CompactionWatch;
+use model::guard::retry::Retries;
 use support::{Script, assert_reviewed, print};
 
 #[test]
@@ -62,6 +64,26 @@ fn feed(script: &mut Script, inputs: &str) -> String {
     print::step(&before, &script.state, moved)
 }
 
+/// Every counter that is not 0, and what else is kept.
+fn retries(retries: &Retries) -> String {
+    let Retries { charges, budget, counts, chain, profile, thinking, last_reason, instruction, .. } = retries;
+    let mut text = format!("charges {charges} of {budget}");
+    let counts = format!("{counts:?}");
+    let counts = counts.trim_start_matches("Counts { ").trim_end_matches(" }");
+    for count in counts.split(", ").filter(|count| !count.ends_with(": 0")) {
+        text += &format!(", {}", count.replace(':', ""));
+    }
+    text += &[("fallback", chain.fallback), ("restarts", chain.restarts), ("profile", *profile)]
+        .iter()
+        .filter(|(_, number)| *number > 0)
+        .map(|(name, number)| format!(", {name} {number}"))
+        .collect::<String>();
+    text += &last_reason.map(|reason| format!(", last reason {}", reason.name())).unwrap_or_default();
+    text += &instruction.map(|instruction| format!(", says {instruction:?}")).unwrap_or_default();
+    text += &thinking.requested.map(|level| format!(", wants {}", level.name())).unwrap_or_default();
+    text + if retries.watch == CompactionWatch::Idle { "" } else { ", watched" }
+}
+
 fn ask(state: &RunState, part: &str) -> String {
     let core = &state.core;
     match part {
@@ -84,10 +106,7 @@ fn ask(state: &RunState, part: &str) -> String {
             let extended = if core.deadline.was_extended { ", extended" } else { "" };
             format!("at {at:?}, paused since {paused:?}{extended}")
         }
-        "retries" => format!(
-            "charges {}, passing in a row {}, watched after a compaction {}",
-            core.retries.charges, core.retries.passing, core.retries.post_compaction_left
-        ),
+        "retries" => retries(&core.retries),
         "crashes" => {
             let crashes = &core.crashes;
             let lost: Vec<u8> = crashes.lost.iter().map(|lost| lost.times).collect();
@@ -98,7 +117,8 @@ fn ask(state: &RunState, part: &str) -> String {
         "verdict" => core.crashes.verdict().map_or_else(|| "none".to_owned(), |verdict| verdict.to_string()),
         "suspect" => format!("{}", state.is_suspect()),
         "taint" => format!("{}", core.is_tainted),
-        "model" => format!("{}", core.model),
+        "model" => format!("{}, thinking {}", core.model, core.thinking),
+        "effects" => format!("had side effects {}, last batch {:?}", core.has_side_effects, core.last_batch),
         "context" => {
             format!("base {:?}, first {:?}", core.context_from.base, core.context_from.first.map(|at| at.seq))
         }

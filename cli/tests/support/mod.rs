@@ -3,6 +3,9 @@
 //! A golden file is a session: each command, what it printed, lines of stderr marked with `!`, and its exit status.
 //! What differs from run to run is replaced by a word. `BLESS=1` writes the files again.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -63,6 +66,16 @@ impl Session {
         let text = std::fs::read_to_string(self.calls_log()).unwrap_or_default();
         let calls = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         calls.map(|call| (call["turn"].as_u64().unwrap(), call["attempt"].as_u64().unwrap())).collect()
+    }
+
+    /// Model calls made by each run.
+    pub(crate) fn billed(&self) -> BTreeMap<String, u64> {
+        let text = std::fs::read_to_string(self.calls_log()).unwrap_or_default();
+        let mut billed = BTreeMap::new();
+        for call in text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+            *billed.entry(call["run"].as_str().unwrap().to_owned()).or_default() += 1;
+        }
+        billed
     }
 
     /// Runs a command, and notes what it said.

@@ -61,7 +61,13 @@ pub(super) fn record_and_core() -> (Vec<u8>, Vec<u8>) {
     let core = parts.into_iter().find_map(|(_, bytes)| bytes).unwrap_or_default();
     let fact = Fact::ModelAnswered { message: Box::new(answer()) };
     let input = Input { at: NOW, waiting: Default::default(), fact };
-    let moved = Moved { input, marks: vec![Mark::TurnStart; 3], made: Vec::new(), results: Vec::new() };
+    let moved = Moved {
+        input,
+        marks: vec![Mark::TurnStart; 3],
+        made: Vec::new(),
+        results: Vec::new(),
+        decision: None,
+    };
     (moved.to_bytes(), core)
 }
 

@@ -262,7 +262,7 @@ impl Driver {
 /// The same fact without what does not fit into one record.
 fn smaller(fact: Fact, words: &str) -> Result<Fact, store::Error> {
     if let Fact::ModelAnswered { .. } = fact {
-        let failure = super::perform::failure(model::input::FailureKind::Format, words);
+        let failure = model::input::Failure::new(model::input::FailureKind::Format, words);
         let failure = model::input::Failure { had_text: true, ..failure };
         return Ok(Fact::ModelFailed { failure, routes: model::input::Routes::default() });
     }

@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use model::phase::EntryRef;
-use model::{Message, RunId};
+use model::{Block, Message, RunId};
 
 use crate::fold::Entry;
 use crate::harness::default_conversion;
 use crate::provider::Prepared;
+use crate::tool::output::capped;
 
 /// One message of the context.
 #[derive(Clone, Debug)]
@@ -97,6 +98,14 @@ impl Context {
             .collect()
     }
 
+    /// A tool result of the context could be cut.
+    pub(crate) fn has_large_results(&self) -> bool {
+        self.slots.iter().any(|slot| match &slot.whole.message {
+            Message::ToolResult(message) => message.result.content.iter().any(is_large),
+            Message::User(_) | Message::Assistant(_) | Message::Custom(_) => false,
+        })
+    }
+
     /// True if the transcript ends in network content that no user message has followed.
     pub(crate) fn is_tainted(&self) -> bool {
         self.slots
@@ -112,8 +121,54 @@ impl Context {
     }
 }
 
+/// A text of a tool result that is cut when the context does not fit the model, in bytes.
+const LARGE_TEXT_BYTES: usize = 16 << 10;
+/// What is kept of such a result, in bytes: 2,000 characters and more of nearly every text.
+const KEPT_BYTES: usize = 4 << 10;
+
+/// The message with the middle of its text left out, if it is a large tool result. The transcript keeps the whole.
+pub(crate) fn cut_result(prepared: &Arc<Prepared>) -> Arc<Prepared> {
+    let Message::ToolResult(message) = &prepared.message else { return Arc::clone(prepared) };
+    if !message.result.content.iter().any(is_large) {
+        return Arc::clone(prepared);
+    }
+    let mut message = message.clone();
+    message.result = capped(message.result, KEPT_BYTES);
+    Arc::new(prepare(Message::ToolResult(message)))
+}
+
+fn is_large(block: &Block) -> bool {
+    matches!(block, Block::Text(text) if text.len() > LARGE_TEXT_BYTES)
+}
+
 /// A message with the hash of its stored bytes.
 pub(crate) fn prepare(message: Message) -> Prepared {
     let bytes = postcard::to_stdvec(&message).unwrap_or_default();
     Prepared { message, hash: *blake3::hash(&bytes).as_bytes() }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::message::ToolResultMessage;
+    use model::{Millis, ToolResult};
+
+    use super::*;
+
+    fn result(text: String) -> Arc<Prepared> {
+        let (call_id, tool) = ("call-0-0".to_owned(), "read".to_owned());
+        let message = ToolResultMessage { call_id, tool, result: ToolResult::text(text), at: Millis(0) };
+        Arc::new(prepare(Message::ToolResult(Box::new(message))))
+    }
+
+    #[test]
+    fn only_a_large_result_is_cut_and_both_its_ends_stay() {
+        let small = result("é".repeat(LARGE_TEXT_BYTES / 2));
+        assert_eq!(cut_result(&small), small);
+        let large = result(format!("begin{}end", "é".repeat(LARGE_TEXT_BYTES)));
+        let cut = cut_result(&large);
+        let text = cut.message.joined_text();
+        assert!(text.starts_with("begin") && text.ends_with("end") && text.len() <= KEPT_BYTES, "{text}");
+        assert_ne!(cut.hash, large.hash);
+        assert_eq!(cut_result(&cut), cut);
+    }
 }

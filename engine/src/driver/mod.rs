@@ -382,7 +382,9 @@ impl Driver {
             return &candidate.model;
         }
         let whole = self.facts.model.as_deref().filter(|_| *model == self.fold.submission().model);
-        whole.unwrap_or(model.as_str())
+        let is_it = |name: &&String| Label::from(name.as_str()) == *model;
+        let fallback = || self.shared.config.defaults.fallback.iter().find(is_it).map(String::as_str);
+        whole.or_else(fallback).unwrap_or(model.as_str())
     }
 
     fn arm_deadline(&mut self) {

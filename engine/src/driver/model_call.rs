@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use model::answer::settle;
+use model::answer::{settle, unusable};
 use model::input::{Failure, FailureKind};
 use model::message::{AssistantMessage, StopReason, Usage};
 use model::{Block, Effect, Fact, Message, Millis, Phase};
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::perform::failure;
 use super::{ABORT_GRACE, Driver};
 use crate::error::Error;
 use crate::event::{AgentEvent, Stamped, opening};
@@ -101,7 +100,7 @@ impl ModelCall {
                 Some(StreamEvent::Failed(failure)) => ModelNews::Failed(failure),
                 None => {
                     let words = "the stream ended without an answer";
-                    ModelNews::Failed(failure(FailureKind::Missing, words))
+                    ModelNews::Failed(Failure::new(FailureKind::Missing, words))
                 }
             });
         }
@@ -134,7 +133,7 @@ impl ModelCall {
         Failure {
             had_text: self.partial.iter().flat_map(|partial| &partial.content).any(is_text),
             usage: self.reserved,
-            ..failure(FailureKind::Idle, &format!("nothing arrived for {seconds} s"))
+            ..Failure::new(FailureKind::Idle, &format!("nothing arrived for {seconds} s"))
         }
     }
 }
@@ -158,7 +157,7 @@ impl Driver {
         let provider = match self.shared.models.resolve(&request.model, &self.shared.config) {
             Ok(provider) => provider,
             Err(error) => {
-                let failure = failure(FailureKind::ModelNotFound, &error.to_string());
+                let failure = Failure::new(FailureKind::ModelNotFound, &error.to_string());
                 return Ok(Some(self.call_failed(failure)));
             }
         };
@@ -190,7 +189,11 @@ impl Driver {
             ModelNews::Answered(message) => {
                 let turn = self.turn();
                 let message = Box::new(settle(&self.state, turn, *message));
-                self.end_call(Fact::ModelAnswered { message }).await
+                let fact = match unusable(&message).filter(|_| self.state.core.wants.retries) {
+                    Some(failure) => self.call_failed(failure),
+                    None => Fact::ModelAnswered { message },
+                };
+                self.end_call(fact).await
             }
             ModelNews::Failed(failure) => {
                 let fact = self.call_failed(failure);

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::input::{Admission, DrainedItem, Failure, FailureKind, Request as Intended};
+use model::input::{Admission, DrainedItem, Request as Intended};
 use model::limits::COMPACTION_MS_MAX;
 use model::message::{Role, Usage, UserMessage};
 use model::phase::EntryRef;
 use model::{Block, Effect, Fact, Label, Message, Source};
 
-use super::context::prepare;
+use super::context::{cut_result, prepare};
 use super::load::{load_state, session_context};
 use super::{Driver, Performed};
 use crate::error::Error;
@@ -200,6 +200,9 @@ impl Driver {
                 whole.iter().filter_map(|message| converted(&**context, message)).collect()
             }
         };
+        if self.state.core.retries.counts.truncations > 0 {
+            messages = messages.iter().map(cut_result).collect();
+        }
         if let Some(instruction) = self.state.core.retries.instruction {
             let content = vec![Block::Text(instruction.text().to_owned())];
             let message = Message::User(UserMessage { content, at: self.state.core.clock });
@@ -277,16 +280,4 @@ fn converted(context: &dyn crate::harness::Context, message: &Arc<Prepared>) -> 
     };
     let seen = context.convert_to_llm(own.as_ref().unwrap_or(&message.message))?;
     if seen == message.message { Some(Arc::clone(message)) } else { Some(Arc::new(prepare(seen))) }
-}
-
-/// A failure that the engine itself reports.
-pub(super) fn failure(kind: FailureKind, words: &str) -> Failure {
-    Failure {
-        kind,
-        message: Label::from(words),
-        retry_after_ms: None,
-        had_text: false,
-        usage: Default::default(),
-        partial: None,
-    }
 }

@@ -11,7 +11,6 @@ use model::message::StopReason;
 use model::phase::StreamStage;
 use model::{Fact, Phase, RunState};
 
-use super::perform::failure;
 use super::{Driver, load_state, read_first};
 use crate::clock::rfc3339;
 use crate::job::JobFacts;
@@ -41,7 +40,7 @@ impl Driver {
             Choice::Wait(Cooling { reason, until }) => {
                 let words = format!("no profile until {}", rfc3339(until));
                 let retry_after_ms = Some(until.since(ways.at));
-                (ways.preferred(), Some(Failure { retry_after_ms, ..failure(reason, &words) }))
+                (ways.preferred(), Some(Failure { retry_after_ms, ..Failure::new(reason, &words) }))
             }
         }
     }
@@ -49,7 +48,12 @@ impl Driver {
     /// What else could be asked after a failure of the call under way.
     pub(super) fn routes(&self, failure: &Failure) -> Routes {
         let had_started = self.had_started(failure);
-        self.ways().routes(Failed { profile: self.paying.as_deref(), failure, had_started })
+        let first_model = &self.fold.submission().model;
+        Routes {
+            first_model: (*first_model != self.state.core.model).then(|| first_model.clone()),
+            has_large_results: self.context.has_large_results(),
+            ..self.ways().routes(Failed { profile: self.paying.as_deref(), failure, had_started })
+        }
     }
 
     /// What a transition says of a profile, if anything.

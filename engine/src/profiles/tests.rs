@@ -2,7 +2,6 @@
 
 use futures_util::FutureExt;
 use model::input::FailureKind;
-use model::message::Usage;
 use store::{Commit, Durability, Hash, MemoryStore, RecordKind, RunKey, Stream};
 
 use super::*;
@@ -10,14 +9,7 @@ use super::*;
 const NOW: Millis = Millis(1_000_000);
 
 fn auth() -> Failure {
-    Failure {
-        kind: FailureKind::Auth,
-        message: Label::from(""),
-        retry_after_ms: None,
-        had_text: false,
-        usage: Usage::default(),
-        partial: None,
-    }
+    Failure::new(FailureKind::Auth, "")
 }
 
 fn verdict(what: What<'_>) -> Verdict<'_> {

@@ -122,6 +122,7 @@ pub(super) fn named_calls(run: RunId, turn: u32, calls: &[u16], recent: &Recent)
 
 #[cfg(test)]
 mod tests {
+    use model::guard::retry::CompactCause;
     use model::input::Submission;
     use model::phase::EntryRef;
     use model::state::Owner;
@@ -157,7 +158,8 @@ mod tests {
         let dispatch = |stage| Phase::Dispatch { turn: 1, stage };
         let execute = |stage| Phase::ExecuteTools { turn: 1, stage };
         let finalize = |stage| Phase::Finalize { turn: 1, stage, wants_more: true, is_steered: false };
-        let compact = |stage| Phase::Compact { turn: 1, attempt: 2, stage };
+        let cause = CompactCause::Overflow;
+        let compact = |stage| Phase::Compact { turn: 1, attempt: 2, cause, stage };
         let first_kept = EntryRef { run: RunId([0xab; 16]), seq: 3, n: 0 };
         vec![
             inject(Inject::BeforeRun),

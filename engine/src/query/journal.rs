@@ -9,6 +9,7 @@ use model::{Millis, Record, RunId};
 use serde::Serialize;
 use store::{Hash, Store, Stream};
 
+use super::attempts::decided;
 use super::facts::{counted, decision, details, short};
 use super::{PAGE, Snapshot, core_of, present};
 use crate::error::Error;
@@ -119,7 +120,13 @@ impl JournalRows<'_> {
                 let prompts = counted(submission.prompts.len(), "prompt");
                 ("submitted", format!("{prompts}, model {}", submission.model))
             }
-            Some(Record::Moved(moved)) => (moved.input.fact.name(), details(&moved.input.fact)),
+            Some(Record::Moved(moved)) => {
+                let details = details(&moved.input.fact);
+                let decided = moved.decision.as_ref().map(decided);
+                let parts = [Some(details).filter(|details| !details.is_empty()), decided];
+                let parts: Vec<String> = parts.into_iter().flatten().collect();
+                (moved.input.fact.name(), parts.join(" -> "))
+            }
         };
         Ok(JournalRow {
             seq: record.head.seq,

@@ -4,6 +4,7 @@
 //! `--json` prints. It asks any store: an open one, one in memory, or a journal that is only read. It must
 //! never write, nor call `advance`.
 
+mod attempts;
 mod doing;
 mod facts;
 mod find;
@@ -21,14 +22,15 @@ mod transcript;
 mod why;
 mod words;
 
+pub use attempts::AttemptRow;
 pub use find::{find_run, parse_call};
 pub use journal::{InboxRow, JournalRow, JournalRows, inbox_rows, journal};
 pub use list::{Counts, Filter, RunRow, counts, list};
 pub use recent::{BlockedLoop, TurnRow};
 pub use routes::{CoolingRow, RoutesView};
 pub use show::{
-    CallRow, Chain, Counters, DeadlineView, Guards, HeadView, InboxView, JobView, LimitsView, RetryCounters,
-    RunView, Spending, TakenView, UsageView, show,
+    CallRow, Chain, Counters, CountsView, DeadlineView, Guards, HeadView, InboxView, JobView, LimitsView,
+    RetryCounters, RunView, Spending, TakenView, UsageView, show,
 };
 pub use status::Status;
 pub use transcript::{session_transcript, transcript};

@@ -2,15 +2,16 @@
 //!
 //! Owns one bounded look at the end of a chain: what it costs does not grow with the run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use model::input::{Failure, HookAnswer};
 use model::message::{AssistantMessage, ToolCall};
 use model::state::Core;
-use model::{Fact, Moved, Phase, ToolResult};
+use model::{Fact, Millis, Moved, Phase, ToolResult};
 use serde::Serialize;
 use store::{Store, Stream};
 
+use super::attempts::{AttemptRow, decided};
 use super::status::turn_of;
 use super::{PAGE, Snapshot, core_of};
 use crate::driver::decode_moved;
@@ -19,6 +20,9 @@ use crate::keys;
 
 /// Records that are looked at: some hundreds of turns, and any batch with the answer that it belongs to.
 const RECORDS_MAX: u64 = 4096;
+
+/// Failed attempts that are shown: as many as a run may have charges.
+const ATTEMPTS_MAX: usize = 160;
 
 /// What one turn took.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -42,8 +46,10 @@ pub struct TurnRow {
 pub(super) struct Recent {
     /// The newest turns.
     pub(super) turns: BTreeMap<u32, TurnRow>,
-    /// Why the newest model call failed, if no answer came since.
+    /// Why the newest model call failed and what was decided, if no answer came since.
     pub(super) failure: Option<String>,
+    /// The newest model calls that did not bring an answer.
+    pub(super) attempts: VecDeque<AttemptRow>,
     /// The loop that the newest batch was blocked for.
     pub(super) blocked_loop: Option<BlockedLoop>,
     answer: Option<Box<AssistantMessage>>,
@@ -76,6 +82,7 @@ impl Recent {
                 if let (Some(before), Some(after)) = (&before, &after) {
                     recent.count(before, after);
                     if let Some(moved) = moved {
+                        recent.note_failure(before, &moved, after.clock);
                         recent.note(*moved, &after.phase);
                     }
                 }
@@ -124,12 +131,24 @@ impl Recent {
         }
         if let Fact::ModelAnswered { message } = moved.input.fact {
             self.answered(message, after);
-        } else if let Fact::ModelFailed { failure, .. } = &moved.input.fact {
-            self.failure = Some(failure_text(failure));
         } else if let Fact::HookReturned { hook, answer: HookAnswer::Ask(reason) } = &moved.input.fact
             && let Some(call) = hook.call
         {
             self.asked.insert(call, reason.to_string());
+        }
+    }
+
+    fn note_failure(&mut self, before: &Core, moved: &Moved, at: Millis) {
+        let Fact::ModelFailed { failure, .. } = &moved.input.fact else { return };
+        let decision = moved.decision.as_ref();
+        let text = failure_text(failure);
+        self.failure = Some(match decision {
+            Some(decision) => format!("{text} ({})", decided(decision)),
+            None => text,
+        });
+        self.attempts.extend(AttemptRow::of(before, failure, decision, at));
+        if self.attempts.len() > ATTEMPTS_MAX {
+            self.attempts.pop_front();
         }
     }
 

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use model::guard::retry::Retries;
+use model::guard::retry::{Counts, Retries};
 use model::message::Usage;
 use model::state::{Core, Cursors, Limits};
 use model::{Message, Millis, ParkReason, Phase, RunId, RunState};
@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use store::{Hash, Store};
 
+use super::attempts::AttemptRow;
 use super::list::RunRow;
 use super::names::{call_name, class_name};
 use super::recent::{BlockedLoop, Recent, TurnRow};
@@ -59,6 +60,8 @@ pub struct RunView {
     pub calls: Vec<CallRow>,
     /// The newest turns, oldest first.
     pub turn_table: Vec<TurnRow>,
+    /// The newest model calls that did not bring an answer, oldest first, and what followed.
+    pub attempts: Vec<AttemptRow>,
 }
 
 /// What a run was asked.
@@ -89,15 +92,31 @@ pub struct Counters {
     pub retries: RetryCounters,
 }
 
-/// Retries of a run. Each counter is for a kind of failure.
+/// Retries of a run. Each counter is for a kind of failure; those from `passing` on start anew with each model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RetryCounters {
     /// What the retry budget counts.
-    pub charges: u16,
-    /// Passing failures in a row.
+    pub charges: u8,
+    /// The most charges.
+    pub budget: u8,
+    /// Models of the list that were given up.
+    pub fallback: u8,
+    /// Times that the list of models was asked again.
+    pub chain_restarts: u8,
+    /// Position in the list of profiles.
+    pub profile: u8,
+    /// What was done about failures of each kind.
+    #[serde(flatten)]
+    pub counts: CountsView,
+}
+
+/// One counter a branch of the retry guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CountsView {
+    /// Passing failures waited for in a row.
     pub passing: u8,
-    /// Rate limits waited for in a row.
-    pub rate_limit: u8,
+    /// Drops of the connection that were gone on from.
+    pub transport_drops: u8,
     /// Silent errors.
     pub silent: u8,
     /// Answers with reasoning only.
@@ -106,16 +125,24 @@ pub struct RetryCounters {
     pub missing: u8,
     /// Empty answers.
     pub empty: u8,
+    /// Rate limits of one model waited for in a row.
+    pub rate_limit: u8,
+    /// Profiles changed because of a rate limit.
+    pub rate_limit_rotations: u8,
+    /// Profiles changed because of an overload.
+    pub overload_rotations: u8,
+    /// Idle calls made again at the same model.
+    pub same_model_idle: u8,
     /// Compactions after an overflow.
     pub overflow_compactions: u8,
     /// Compactions after a timeout.
     pub timeout_compactions: u8,
+    /// Answers asked for again because a compaction came before them.
+    pub compaction_continuations: u8,
     /// Revisions asked for by a hook.
     pub finalize_revisions: u8,
-    /// Position in the list of fallback models.
-    pub fallback: u8,
-    /// Position in the list of profiles.
-    pub profile: u8,
+    /// Large tool results are cut in every request.
+    pub truncations: u8,
 }
 
 /// How near the guards are.
@@ -283,6 +310,7 @@ pub fn show(store: &dyn Store, run: RunId) -> Result<RunView, Error> {
         inbox: InboxView { accepted: snapshot.inbox_len, taken: TakenView::from(core.cursors) },
         calls: calls(&snapshot.state, &recent),
         turn_table: recent.turns.into_values().collect(),
+        attempts: recent.attempts.into(),
     })
 }
 
@@ -311,7 +339,7 @@ fn counters(core: &Core) -> Counters {
 fn guards(state: &RunState, recent: &Recent) -> Guards {
     Guards {
         critical_tool_loop_seen: state.core.critical_tool_loop_seen,
-        idle_breaker: state.core.retries.idle_breaker,
+        idle_breaker: state.core.retries.counts.idle_breaker,
         loop_window: state.window.len(),
         loop_warnings: state.warnings.len(),
         blocked_loop: recent.blocked_loop.clone(),
@@ -341,17 +369,33 @@ impl From<Retries> for RetryCounters {
     fn from(retries: Retries) -> Self {
         Self {
             charges: retries.charges,
-            passing: retries.passing,
-            rate_limit: retries.rate_limit,
-            silent: retries.silent,
-            reasoning_only: retries.reasoning_only,
-            missing: retries.missing,
-            empty: retries.empty,
-            overflow_compactions: retries.overflow_compactions,
-            timeout_compactions: retries.timeout_compactions,
-            finalize_revisions: retries.finalize_revisions,
-            fallback: retries.fallback,
+            budget: retries.budget,
+            fallback: retries.chain.fallback,
+            chain_restarts: retries.chain.restarts,
             profile: retries.profile,
+            counts: CountsView::from(retries.counts),
+        }
+    }
+}
+
+impl From<Counts> for CountsView {
+    fn from(counts: Counts) -> Self {
+        Self {
+            passing: counts.passing,
+            transport_drops: counts.transport_drops,
+            silent: counts.silent,
+            reasoning_only: counts.reasoning_only,
+            missing: counts.missing,
+            empty: counts.empty,
+            rate_limit: counts.rate_limit,
+            rate_limit_rotations: counts.rate_limit_rotations,
+            overload_rotations: counts.overload_rotations,
+            same_model_idle: counts.same_model_idle,
+            overflow_compactions: counts.overflow_compactions,
+            timeout_compactions: counts.timeout_compactions,
+            compaction_continuations: counts.compaction_continuations,
+            finalize_revisions: counts.finalize_revisions,
+            truncations: counts.truncations,
         }
     }
 }

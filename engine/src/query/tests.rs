@@ -185,9 +185,11 @@ fn parked_view() -> Value {
         "counters": {
             "transitions": 8, "model_calls": 1, "calls_lost": 0, "tool_calls": 1,
             "retries": {
-                "charges": 1, "passing": 0, "rate_limit": 0, "silent": 0, "reasoning_only": 0, "missing": 0,
-                "empty": 0, "overflow_compactions": 0, "timeout_compactions": 0, "finalize_revisions": 0,
-                "fallback": 0, "profile": 0,
+                "charges": 1, "budget": 32, "fallback": 0, "chain_restarts": 0, "profile": 0, "passing": 0,
+                "transport_drops": 0, "silent": 0, "reasoning_only": 0, "missing": 0, "empty": 0,
+                "rate_limit": 0, "rate_limit_rotations": 0, "overload_rotations": 0, "same_model_idle": 0,
+                "overflow_compactions": 0, "timeout_compactions": 0, "compaction_continuations": 0,
+                "finalize_revisions": 0, "truncations": 0,
             },
         },
         "guards": {
@@ -214,6 +216,7 @@ fn parked_view() -> Value {
             { "turn": 0, "attempts": 1, "model_calls": 1, "calls_lost": 0, "tokens": 12,
               "tools": ["ls", "write"] },
         ],
+        "attempts": [],
     })
 }
 
@@ -443,8 +446,17 @@ async fn a_backoff_says_until_when_and_why_and_the_lane_who_goes_first() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let sentence = "It is waiting until 2027-01-01T00:00:10.000Z before it asks model m again after \
-                    rate_limit: slow down (turn 0, attempt 1).";
+                    rate_limit: slow down (same_model_rate_limit: again in 10 s) (turn 0, attempt 1).";
     assert_eq!(why(&engine, first.id, true), alone(sentence));
+    let attempts = json_of(first.id, &query::show(&**engine.store(), first.id).unwrap().attempts);
+    let expected = json!([{
+        "turn": 0, "attempt": 0, "at": NOON, "model": "m", "profile": 0, "failure": "rate_limit",
+        "message": "slow down", "branch": "same_model_rate_limit", "followed": "again in 10 s", "wait_s": 10.0,
+    }]);
+    assert_eq!(attempts, expected);
+    let rows = query::journal(&**engine.store(), first.id, 0).unwrap();
+    let failed = rows.map(Result::unwrap).find(|row| row.input == "model_failed").unwrap();
+    assert_eq!(failed.details, "rate_limit: slow down -> same_model_rate_limit: again in 10 s");
     let sentence = format!("It waits for run {}, which goes first in session s.", first.id);
     assert_eq!(why(&engine, second.id, true), (sentence, Some(format!("sprag why {}", first.id))));
     let status = Filter { status: Some(Status::Queued), ..Filter::default() };

@@ -2,7 +2,6 @@
 
 use model::RunState;
 use model::input::Submission;
-use model::message::Usage;
 use serde_json::json;
 
 use super::*;
@@ -49,14 +48,7 @@ fn engine() -> Engine {
 }
 
 fn of(kind: FailureKind) -> Failure {
-    Failure {
-        kind,
-        message: Label::from(""),
-        retry_after_ms: None,
-        had_text: false,
-        usage: Usage::default(),
-        partial: None,
-    }
+    Failure::new(kind, "")
 }
 
 /// A run that asks `model` with the profile at a position.
@@ -99,7 +91,7 @@ async fn mark(engine: &Engine, profile: &str, model: &str, kind: FailureKind) {
 
 fn routes(profiles: u8, next_profile: Option<u8>, next_model: Option<&str>, can_refresh: bool) -> Routes {
     let next_model = next_model.map(Label::from);
-    Routes { profiles, next_profile, next_model, can_refresh, context_window: 1_000 }
+    Routes { profiles, next_profile, next_model, can_refresh, context_window: 1_000, ..Routes::default() }
 }
 
 #[test]

@@ -108,7 +108,8 @@ impl Mover<'_> {
         call.status = CallStatus::Started;
         call.marks.set_started(true);
         call.marks.set_other_boot(false);
-        let (facts, class) = (call.facts, call.class);
+        let Call { facts, class, .. } = *call;
+        self.state.core.has_side_effects |= !may_run_twice(class);
         let id = self.call_id(index);
         self.state.window.record_call(run, &facts, id);
         let spent = &mut self.state.core.spent;
@@ -130,6 +131,7 @@ impl Mover<'_> {
             call.marks.set_terminates(result.terminates);
             call.marks.set_network(result.is_network);
             call.marks.set_invalid(false);
+            call.marks.set_error(result.is_error);
         }
         self.results.push((u32::from(index), result));
         self.judge_outcome(index, then);
@@ -160,7 +162,21 @@ impl Mover<'_> {
         let (run, id) = (self.run_hash(), self.call_id(index));
         let Some(facts) = self.call(index).map(|call| call.facts) else { return };
         self.state.window.record_call(run, &facts, id);
-        self.state.window.record_outcome(run, &facts, id, outcome_facts(&facts, result));
+        let outcome = outcome_facts(&facts, result);
+        self.state.window.record_outcome(run, &facts, id, outcome);
+        self.watch(&facts, &outcome);
+    }
+
+    /// The first outcomes after a compaction: a loop that has survived it ends the run.
+    fn watch(&mut self, facts: &loops::CallFacts, outcome: &OutcomeFacts) {
+        if !self.state.core.wants.loop_detection {
+            return;
+        }
+        let (watch, has_survived) = self.state.core.retries.watch.observe(facts, outcome);
+        self.state.core.retries.watch = watch;
+        if has_survived {
+            self.end_compaction_loop();
+        }
     }
 
     fn returned(&mut self, index: u16, result: &ToolResult) -> bool {
@@ -176,8 +192,11 @@ impl Mover<'_> {
         let Some(call) = self.call_mut(index) else { return ILLEGAL };
         call.marks.set_terminates(result.terminates);
         call.marks.set_network(is_network);
+        call.marks.set_error(result.is_error);
         let facts = call.facts;
-        self.state.window.record_outcome(run, &facts, id, outcome_facts(&facts, result));
+        let outcome = outcome_facts(&facts, result);
+        self.state.window.record_outcome(run, &facts, id, outcome);
+        self.watch(&facts, &outcome);
         let then = Ending::Done;
         if self.state.core.wants.hook(Hook::AfterToolCall) {
             self.set_status(index, CallStatus::Judged { hook: Judge::AfterToolCall, then });
@@ -301,12 +320,14 @@ impl Mover<'_> {
             HookAnswer::Result(result) => {
                 call.marks.set_terminates(result.terminates);
                 call.marks.set_network(result.is_network && call.marks.is_started());
+                call.marks.set_error(result.is_error);
             }
             HookAnswer::Failed(text) => {
                 match judge {
                     Judge::AfterToolCall => call.marks.set_terminates(false),
                     Judge::AfterToolOutcome => {}
                 }
+                call.marks.set_error(true);
                 let result = ToolResult {
                     terminates: call.marks.terminates(),
                     is_network: call.marks.is_network(),
@@ -373,6 +394,14 @@ pub(super) fn unknown_result() -> ToolResult {
          part of it, or none. Look before you do it again.",
     )
     .with_details(&details)
+}
+
+/// Running it again, with the same key where it has one, does nothing that was not done.
+fn may_run_twice(class: RecoveryClass) -> bool {
+    match class {
+        RecoveryClass::ReadOnly | RecoveryClass::Keyed => true,
+        RecoveryClass::Adoptable | RecoveryClass::Probe | RecoveryClass::AtMostOnce => false,
+    }
 }
 
 /// What the loop detectors keep of a result. An error result counts as the error that it reports.

@@ -9,7 +9,7 @@ use crate::input::Hook;
 use crate::message::ToolResult;
 use crate::phase::{BatchStage, ParkReason, Phase};
 use crate::record::{Content, Mark};
-use crate::state::{Batch, BatchMode, CallMarks, CallStatus, Ending, Plan};
+use crate::state::{Batch, BatchMode, CallMarks, CallStatus, Ending, LastBatch, Plan};
 
 /// How far the batch could be moved.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -397,6 +397,8 @@ impl Mover<'_> {
         let all_terminate = batch.calls.iter().all(|call| call.marks.terminates());
         let terminates = kept > 0 && kept == batch.total && all_terminate;
         self.state.core.is_tainted |= batch.calls.iter().any(|call| call.marks.is_network());
+        let has_error = batch.calls.iter().any(|call| call.marks.is_error());
+        self.state.core.last_batch = if has_error { LastBatch::Failed } else { LastBatch::Settled };
         self.close_turn();
         let is_terminal = batch.mode == BatchMode::Intervened { is_terminal: true };
         let turn_end =

@@ -2,25 +2,22 @@
 //!
 //! Owns the moment at which the context changes: the commit of the summary, never before.
 
-use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
+use super::{CancelRequest, ILLEGAL, LEGAL, Mover, Resumption};
+use crate::guard::retry::CompactCause;
 use crate::ids::Label;
 use crate::input::Fact;
 use crate::limits::COMPACTION_MS_MAX;
-use crate::message::StopReason;
-use crate::phase::{CompactStage, Outcome, Phase, StreamStage};
-
-/// Outcomes that are watched after a compaction.
-const POST_COMPACTION_WINDOW: u8 = 3;
+use crate::phase::{CompactStage, EntryRef, Phase, StreamStage};
+use crate::state::LastBatch;
 
 impl Mover<'_> {
-    pub(super) fn compact(&mut self, turn: u32, attempt: u32, stage: CompactStage, fact: &Fact) -> bool {
+    pub(super) fn compact(&mut self, after: Resumption, stage: CompactStage, fact: &Fact) -> bool {
         match fact {
             Fact::CompactionPlanned { first_kept } if stage == CompactStage::Ready => {
-                let stage = CompactStage::InFlight { first_kept: *first_kept };
-                self.enter(Phase::Compact { turn, attempt, stage });
+                self.enter_compact(after, CompactStage::InFlight { first_kept: *first_kept });
             }
-            Fact::Compacted { .. } => return self.compacted(turn, attempt, stage),
-            Fact::CompactFailed { reason } => self.compact_failed(reason),
+            Fact::Compacted { .. } => return self.compacted(after, stage),
+            Fact::CompactFailed { reason } => self.compact_failed(after, reason),
             // The summary in the making is dropped; nothing of it was committed.
             Fact::CancelRequested { position, reason, is_handoff } => {
                 self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
@@ -30,10 +27,10 @@ impl Mover<'_> {
             // The head may have moved with the old owner's last breath: the plan is made again.
             Fact::Resumed { epoch, boot_id, suspicion } => {
                 self.note_owner(*epoch, *boot_id, *suspicion);
-                self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready });
+                self.enter_compact(after, CompactStage::Ready);
             }
             Fact::Quarantined => return self.quarantine(),
-            Fact::Stopped => self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready }),
+            Fact::Stopped => self.enter_compact(after, CompactStage::Ready),
             Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
             Fact::ApprovalGiven { position, .. } | Fact::Resolved { position, .. } => {
@@ -72,22 +69,36 @@ impl Mover<'_> {
         self.abort();
     }
 
-    fn compacted(&mut self, turn: u32, attempt: u32, stage: CompactStage) -> bool {
+    pub(super) fn enter_compact(&mut self, after: Resumption, stage: CompactStage) {
+        let Resumption { turn, attempt, cause } = after;
+        self.enter(Phase::Compact { turn, attempt, cause, stage });
+    }
+
+    fn compacted(&mut self, after: Resumption, stage: CompactStage) -> bool {
         let CompactStage::InFlight { first_kept } = stage else { return ILLEGAL };
-        let core = &mut self.state.core;
-        core.context_from.base = Some(core.seq);
-        core.context_from.first = Some(first_kept);
-        core.retries.post_compaction_left = POST_COMPACTION_WINDOW;
-        self.tell_lost_files();
-        self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Ready });
+        self.replace_context(first_kept);
+        self.ask_again(after);
         LEGAL
     }
 
-    fn compact_failed(&mut self, reason: &Label) {
-        let text = format!("The context does not fit the model, and could not be made smaller: {reason}");
-        let message = self.failure_message(StopReason::Error, text);
-        let content = self.make(message);
-        self.show_answer(content);
-        self.end_failed(Outcome::Blocked, Label::from("context_overflow"));
+    fn replace_context(&mut self, first_kept: EntryRef) {
+        let core = &mut self.state.core;
+        core.context_from.base = Some(core.seq);
+        core.context_from.first = Some(first_kept);
+        core.retries.note_compaction(core.last_batch != LastBatch::None);
+    }
+
+    /// A call that took too long may be made again as it is; one that does not fit may not.
+    fn compact_failed(&mut self, after: Resumption, reason: &Label) {
+        match after.cause {
+            CompactCause::Timeout => self.ask_again(after),
+            CompactCause::Overflow => self.overflow_stands(after, reason),
+        }
+    }
+
+    pub(super) fn ask_again(&mut self, after: Resumption) {
+        let Resumption { turn, attempt, cause: _ } = after;
+        self.tell_lost_files();
+        self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Ready });
     }
 }

@@ -102,6 +102,7 @@ impl Mover<'_> {
             }
         };
         if let Some(result) = result {
+            marks.set_error(result.is_error);
             self.results.push((index, result));
         }
         Call { status: CallStatus::Planned(plan_status), facts: plan.facts, class: plan.class, marks }
@@ -184,6 +185,7 @@ impl Mover<'_> {
         for (index, call) in (0u16..).zip(&mut batch.calls) {
             call.status = CallStatus::Planned(Plan::Refused);
             call.marks.set_invalid(false);
+            call.marks.set_error(true);
             call.marks.set_terminates(is_terminal);
             let text = if index == intervention.call { trigger.clone() } else { other.clone() };
             let result =

@@ -3,8 +3,9 @@
 //! Owns what the answers of those hooks mean; the order of the questions is in `flow`.
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover, TurnEnd};
+use crate::guard::retry::{CallOutcome, Thinking};
 use crate::ids::JsonText;
-use crate::input::{Fact, HookAnswer, NextTurn};
+use crate::input::{Fact, HookAnswer, NextTurn, Routes};
 use crate::message::{Block, CustomMessage, Message};
 use crate::phase::{EntryRef, FinalizeStage};
 
@@ -140,6 +141,7 @@ impl Mover<'_> {
         }
         if let Some(thinking) = &next.thinking {
             core.thinking = thinking.clone();
+            core.retries.thinking = Thinking::default();
         }
         if next.context.is_some() {
             core.context_from.base = Some(core.seq);
@@ -149,8 +151,7 @@ impl Mover<'_> {
 
     /// One more pass, with the hook's reason for it in the transcript.
     fn revise(&mut self, turn_end: TurnEnd, reason: &str) {
-        let revisions = &mut self.state.core.retries.finalize_revisions;
-        *revisions = revisions.saturating_add(1);
+        self.judge(&CallOutcome::RevisionAsked, &Routes::default(), 0);
         let text = format!("The answer was looked at and one more pass was asked for: {reason}");
         let content = self.make(Message::Custom(CustomMessage {
             custom_type: crate::REVISION.to_owned(),

@@ -5,8 +5,9 @@
 
 use super::{Mover, TurnEnd};
 use crate::guard::budget::shortage_of_turn;
+use crate::guard::retry::CallOutcome;
 use crate::ids::{JsonText, Label, Millis};
-use crate::input::{Extension, Hook};
+use crate::input::{Extension, Hook, Routes};
 use crate::message::{AssistantMessage, Block, CustomMessage, Message, StopReason, Usage};
 use crate::phase::{FinalizeStage, Inject, Outcome, ParkReason, Phase, StreamStage};
 use crate::record::Mark;
@@ -164,10 +165,12 @@ impl Mover<'_> {
         self.input.waiting.steering || self.input.waiting.follow_up
     }
 
+    /// A revision is a retry: without a charge left the hook is not asked.
     fn may_be_revised(&self) -> bool {
         let core = &self.state.core;
         core.wants.hook(Hook::BeforeFinalize)
-            && core.retries.finalize_revisions < crate::limits::REVISIONS_MAX
+            && core.retries.counts.finalize_revisions < crate::limits::REVISIONS_MAX
+            && core.retries.charges < core.retries.budget
             && !self.is_aborting()
     }
 
@@ -191,11 +194,13 @@ impl Mover<'_> {
 
     /// The hook before the run said no: the prompts are not shown, in their place stands why.
     pub(super) fn refuse_run(&mut self, reason: &str) {
+        let decision = self.judge(&CallOutcome::HookBlocked, &Routes::default(), 0);
         let text = format!("This run was not started: {reason}");
         let failed = self.failure_message(StopReason::Error, text);
         let content = self.make(failed);
         self.show_answer(content);
-        self.end_failed(Outcome::Blocked, Label::from(reason));
+        let reason = format!("{}: {reason}", decision.branch.name());
+        self.end_failed(Outcome::Blocked, Label::from(reason.as_str()));
     }
 
     /// A hook that cannot refuse anything has failed: the run cannot go on as its program meant it to.
@@ -259,7 +264,7 @@ impl Mover<'_> {
         let outcome = match abort.cause {
             AbortCause::Cancel | AbortCause::Handoff => Outcome::Cancelled,
             AbortCause::Deadline => Outcome::TimedOut,
-            AbortCause::UnknownOutcome => Outcome::Failed,
+            AbortCause::UnknownOutcome | AbortCause::LoopAfterCompaction => Outcome::Failed,
         };
         self.enter(Phase::Done { outcome, reason: Some(abort.reason) });
     }

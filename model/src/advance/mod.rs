@@ -15,10 +15,12 @@ mod flow;
 mod inject;
 mod parked;
 mod queued;
+mod retry;
 mod stream;
 
 use crate::effect::Effect;
 use crate::guard::crashes;
+use crate::guard::retry::{CompactCause, Decision};
 use crate::ids::{Label, Millis};
 use crate::input::{Fact, Input, Suspicion};
 use crate::message::{Message, ToolResult};
@@ -37,13 +39,15 @@ pub struct Step {
     pub made: Vec<Message>,
     /// Results that the transition itself made, by index of the call.
     pub results: Vec<(u32, ToolResult)>,
+    /// What was decided about a model call that did not bring an answer.
+    pub decision: Option<Decision>,
 }
 
 impl Step {
     /// The journal's record of this step, and the state.
     pub fn into_record(self, input: Input) -> (RunState, Moved) {
-        let Self { state, marks, made, results } = self;
-        (state, Moved { input, marks, made, results })
+        let Self { state, marks, made, results, decision } = self;
+        (state, Moved { input, marks, made, results, decision })
     }
 }
 
@@ -73,7 +77,10 @@ pub fn advance(state: RunState, input: &Input) -> Result<Step, Rejected> {
                 let turn_end = TurnEnd { next, wants_more: *wants_more, is_steered: *is_steered };
                 mover.finalize(turn_end, *stage, &input.fact)
             }
-            Phase::Compact { turn, attempt, stage } => mover.compact(*turn, *attempt, *stage, &input.fact),
+            Phase::Compact { turn, attempt, cause, stage } => {
+                let after = Resumption { turn: *turn, attempt: *attempt, cause: *cause };
+                mover.compact(after, *stage, &input.fact)
+            }
             Phase::Parked { reason, from } => mover.parked(reason, from, &input.fact),
             Phase::Done { .. } => ILLEGAL,
         };
@@ -99,6 +106,14 @@ struct TurnEnd {
     is_steered: bool,
 }
 
+/// What goes on after a compaction, and why there is one.
+#[derive(Clone, Copy)]
+struct Resumption {
+    turn: u32,
+    attempt: u32,
+    cause: CompactCause,
+}
+
 /// The fields of [`crate::input::Fact::CancelRequested`].
 struct CancelRequest<'a> {
     position: Option<u64>,
@@ -116,6 +131,7 @@ struct Mover<'a> {
     results: Vec<(u32, ToolResult)>,
     /// What the run on trial had under way.
     tried: Option<Vec<Effect>>,
+    decision: Option<Decision>,
 }
 
 impl<'a> Mover<'a> {
@@ -125,14 +141,15 @@ impl<'a> Mover<'a> {
         state.core.clock = at;
         state.core.seq = state.core.seq.saturating_add(1);
         let tried = state.core.crashes.is_tried.then(|| state.effects());
-        Self { state, input, at, marks: Vec::new(), made: Vec::new(), results: Vec::new(), tried }
+        let (marks, made, results) = (Vec::new(), Vec::new(), Vec::new());
+        Self { state, input, at, marks, made, results, tried, decision: None }
     }
 
     fn finish(mut self) -> Step {
         self.end_trial();
         self.state.core.crashes.is_stopped = self.input.fact == Fact::Stopped;
-        let Self { state, marks, made, results, .. } = self;
-        Step { state, marks, made, results }
+        let Self { state, marks, made, results, decision, .. } = self;
+        Step { state, marks, made, results, decision }
     }
 
     /// A run is on trial until what it had under way is over.

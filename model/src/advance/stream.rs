@@ -1,18 +1,17 @@
-//! Stream: one model call, from the request to the answer or to the decision about its failure.
+//! Stream: one model call, from the request to the answer, to its loss or to its failure.
 //!
-//! Owns what an answer, a failure or a lost call means. It must never count a call twice: the intent counts
+//! Owns what an answer or a lost call means; what is done about a failure is in `retry`. It must never count a call twice: the intent counts
 //! it.
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover, TurnEnd};
 use crate::answer::is_settled;
 use crate::guard::budget::shortage_of_call;
-use crate::guard::retry::{Next, decide};
-use crate::ids::{Label, Millis};
-use crate::input::{Fact, Failure, Request};
-use crate::message::{AssistantMessage, Message, StopReason, Usage};
-use crate::phase::{CompactStage, DispatchStage, Outcome, ParkReason, Phase, StreamStage};
+use crate::ids::Label;
+use crate::input::{Fact, Request};
+use crate::message::{AssistantMessage, StopReason, Usage};
+use crate::phase::{DispatchStage, Outcome, ParkReason, Phase, StreamStage};
 use crate::record::{Content, Mark};
-use crate::state::Core;
+use crate::state::{Core, LastBatch};
 
 impl Mover<'_> {
     pub(super) fn stream(&mut self, turn: u32, attempt: u32, stage: StreamStage, fact: &Fact) -> bool {
@@ -32,10 +31,10 @@ impl Mover<'_> {
             Fact::ModelAnswered { message } if is_called && is_settled(message) => {
                 self.answered(turn, message)
             }
-            Fact::ModelFailed { failure, routes: _ }
+            Fact::ModelFailed { failure, routes }
                 if is_called && failure.partial.as_deref().is_none_or(is_settled) =>
             {
-                self.failed(turn, attempt, failure);
+                self.failed(turn, attempt, failure, routes);
             }
             Fact::ModelInterrupted { usage } if is_called => self.interrupted(turn, attempt, *usage),
             Fact::TimerFired if is_waiting => {
@@ -122,7 +121,7 @@ impl Mover<'_> {
         self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Open });
     }
 
-    fn settle(&mut self, usage: Usage) {
+    pub(super) fn settle(&mut self, usage: Usage) {
         let spent = &mut self.state.core.spent;
         spent.usage = spent.usage.plus(usage);
         spent.reserved = Usage::default();
@@ -139,6 +138,7 @@ impl Mover<'_> {
             StopReason::Aborted => self.answer_aborted(message),
             StopReason::Stop | StopReason::Length | StopReason::ToolUse => {
                 self.state.core.retries.note_answer();
+                self.state.core.last_batch = LastBatch::None;
                 let spent = &mut self.state.core.spent;
                 spent.turns = spent.turns.saturating_add(1);
                 if message.stop_reason == StopReason::ToolUse && message.calls().next().is_some() {
@@ -165,62 +165,10 @@ impl Mover<'_> {
     }
 
     /// The call failed while the run was being aborted: the next run is told of the failure alone.
-    fn end_interrupted(&mut self) {
+    pub(super) fn end_interrupted(&mut self) {
         self.close_turn();
         self.mark(Mark::AgentEnd);
         self.enter_aborted();
-    }
-
-    fn failed(&mut self, turn: u32, attempt: u32, failure: &Failure) {
-        self.settle(failure.usage);
-        let core = &mut self.state.core;
-        if core.abort.is_some() {
-            self.show_failure(failure);
-            return self.end_interrupted();
-        }
-        let next = if core.wants.retries {
-            decide(&mut core.retries, failure, core.wants.compacts)
-        } else {
-            Next::Fail
-        };
-        match next {
-            Next::Retry { wait_ms } => {
-                let stage = match wait_ms {
-                    0 => StreamStage::Ready,
-                    1.. => StreamStage::Backoff { until: Millis::plus(self.at, wait_ms) },
-                };
-                self.enter(Phase::Stream { turn, attempt: attempt.saturating_add(1), stage });
-            }
-            Next::Compact => {
-                let attempt = attempt.saturating_add(1);
-                self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready });
-            }
-            Next::Fail => self.give_up(failure, Outcome::Failed),
-            Next::Block => self.give_up(failure, Outcome::Blocked),
-        }
-    }
-
-    fn give_up(&mut self, failure: &Failure, outcome: Outcome) {
-        self.show_failure(failure);
-        let words = failure.message.as_str();
-        let reason = if words.is_empty() {
-            failure.kind.name().to_owned()
-        } else {
-            format!("{}: {words}", failure.kind.name())
-        };
-        self.end_failed(outcome, Label::from(reason.as_str()));
-    }
-
-    /// The failed answer stands in the transcript: as the provider left it, or as we word it.
-    fn show_failure(&mut self, failure: &Failure) {
-        if failure.partial.is_some() {
-            return self.show_answer(Content::Answer);
-        }
-        let words = failure.message.as_str();
-        let text = if words.is_empty() { failure.kind.name() } else { words };
-        let message: Message = self.failure_message(StopReason::Error, text.to_owned());
-        let content = self.make(message);
-        self.show_answer(content);
     }
 
     /// The call is lost, and nobody knows what it cost: it is charged as reserved. The same attempt is made

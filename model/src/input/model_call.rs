@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::guard::retry::{Said, retry_after_ms};
 use crate::ids::Label;
 use crate::message::{AssistantMessage, Usage};
 
@@ -36,6 +37,10 @@ pub struct Routes {
     pub can_refresh: bool,
     /// Tokens that fit into the model's context; 0: not known.
     pub context_window: u64,
+    /// The model that the run was asked for, when another is in use.
+    pub first_model: Option<Label>,
+    /// The context holds a tool result that takes more than its share and could be cut.
+    pub has_large_results: bool,
 }
 
 /// Why a model call failed.
@@ -45,6 +50,8 @@ pub struct Failure {
     pub kind: FailureKind,
     /// The provider's words, cut.
     pub message: Label,
+    /// What the whole of them said.
+    pub said: Said,
     /// What the provider asked to wait, in milliseconds.
     pub retry_after_ms: Option<u64>,
     /// Visible text arrived before it failed.
@@ -54,6 +61,23 @@ pub struct Failure {
     /// The answer so far, when it ended in an error of its own and is to stand in the transcript. It went
     /// through [`crate::answer::settle`].
     pub partial: Option<Box<AssistantMessage>>,
+}
+
+impl Failure {
+    /// A failure of which nothing is known but its kind and the provider's words. A wait that the words of a rate limit
+    /// or an overload ask for counts as asked for.
+    pub fn new(kind: FailureKind, words: &str) -> Self {
+        let says_when = kind == FailureKind::RateLimit || kind == FailureKind::Overloaded;
+        Self {
+            kind,
+            message: Label::from(words),
+            said: Said::of(words),
+            retry_after_ms: retry_after_ms(words).filter(|_| says_when),
+            had_text: false,
+            usage: Usage::default(),
+            partial: None,
+        }
+    }
 }
 
 /// Kinds of failed model calls.

@@ -1,6 +1,7 @@
 //! Plausible facts, from few words.
 
 use model::guard::loops::{ToolKind, call_facts};
+use model::guard::retry::RateWindow;
 use model::input::{
     Admission, CallPlan, CallVerdict, DrainedItem, Fact, Failure, FailureKind, Intervention, RecoveryClass,
     Request, Routes,
@@ -76,23 +77,34 @@ fn calls(count: u64, prefix: &str) -> Vec<Block> {
     (0..count).map(call).collect()
 }
 
-/// `rate_limit`, `rate_limit after=45000`, `idle text`.
+/// `rate_limit`, `rate_limit after=45000 long`, `idle text`; and what else could be asked: `profile=1 of=2 model=b
+/// first=a refresh window=100 large`.
 pub(crate) fn failed(words: &[&str]) -> Fact {
     let kind = FailureKind::ALL.into_iter().find(|kind| kind.name() == words[0]).expect("a kind of failure");
-    let after = words.iter().find_map(|word| word.strip_prefix("after=")).map(number);
-    Fact::ModelFailed { failure: failure(kind, after, words.contains(&"text")), routes: Routes::default() }
+    let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    let small = |text| u8::try_from(number(text)).expect("a small number");
+    let has = |word| words.contains(&word);
+    let mut failure = failure(kind, value("after").map(number), has("text"));
+    failure.usage.input = value("input").map_or(0, number);
+    if has("long") {
+        failure.said.window = RateWindow::Long;
+    }
+    failure.said.is_over_allowance = has("over_allowance");
+    let routes = Routes {
+        profiles: value("of").map_or(0, small),
+        next_profile: value("profile").map(small),
+        next_model: value("model").map(Label::from),
+        first_model: value("first").map(Label::from),
+        can_refresh: has("refresh"),
+        context_window: value("window").map_or(0, number),
+        has_large_results: has("large"),
+    };
+    Fact::ModelFailed { failure, routes }
 }
 
 /// A failure without an answer of its own.
 pub(crate) fn failure(kind: FailureKind, retry_after_ms: Option<u64>, had_text: bool) -> Failure {
-    Failure {
-        kind,
-        message: Label::from("the provider's words"),
-        retry_after_ms,
-        had_text,
-        usage: Usage::default(),
-        partial: None,
-    }
+    Failure { retry_after_ms, had_text, ..Failure::new(kind, "the provider's words") }
 }
 
 /// One word a call: its verdict, and after a colon what it is about (`valid:a` and `valid:a` ask for the
@@ -106,12 +118,17 @@ pub(crate) fn batch(words: &[&str], total: u32) -> Fact {
     Fact::BatchAdmitted { calls, total, is_sequential }
 }
 
-/// One call as planned.
+/// One call as planned; `read` is one that may run twice.
 pub(crate) fn plan(index: usize, word: &str) -> CallPlan {
     let (verdict, about) = word.split_once(':').unwrap_or((word, ""));
+    let class = match verdict {
+        "read" => RecoveryClass::ReadOnly,
+        "command" => RecoveryClass::Adoptable,
+        _ => RecoveryClass::AtMostOnce,
+    };
     let about = if about.is_empty() { format!("call {index}") } else { about.to_owned() };
     let verdict = match verdict {
-        "valid" | "command" => CallVerdict::Valid,
+        "valid" | "read" | "command" => CallVerdict::Valid,
         "missing" => CallVerdict::Unknown,
         "invalid" => CallVerdict::Invalid("Validation failed for tool \"read\":".to_owned()),
         "refused" => CallVerdict::Refused("it cannot be prepared".to_owned()),
@@ -123,7 +140,7 @@ pub(crate) fn plan(index: usize, word: &str) -> CallPlan {
         id: Label::from(format!("c{index}").as_str()),
         tool: Label::from("read"),
         facts: call_facts("read", &serde_json::json!({ "about": about }), ToolKind::Plain),
-        class: if word.starts_with("command") { RecoveryClass::Adoptable } else { RecoveryClass::AtMostOnce },
+        class,
         verdict,
     }
 }

@@ -2,8 +2,9 @@
 //! its own line.
 
 use model::effect::needs_barrier;
+use model::guard::retry::Decision;
 use model::input::HookCall;
-use model::{Content, Effect, Mark, Message, Moved, RunState, Source, ToolResult};
+use model::{Content, Effect, Mark, Message, Moved, Phase, RunState, Source, ToolResult};
 
 use super::HOOKS;
 
@@ -13,6 +14,12 @@ pub(crate) fn step(before: &RunState, after: &RunState, moved: &Moved) -> String
     let effects: Vec<String> = after.effects().iter().map(effect).collect();
     let effects = if effects.is_empty() { "nothing".to_owned() } else { effects.join(", ") };
     let mut lines = format!("< {}; {barrier}{effects}; {}\n", after.core.phase, marks(&moved.marks));
+    if let Some(Decision { branch, action }) = &moved.decision {
+        lines += &format!("  decided {}: {action:?}\n", branch.name());
+        if let Phase::Done { reason: Some(reason), .. } = &after.core.phase {
+            lines += &format!("  because {reason}\n");
+        }
+    }
     for made in &moved.made {
         lines += &format!("  made {}\n", message(made));
     }

@@ -66,7 +66,7 @@ pub(crate) fn follow_up() -> Scenario {
 }
 
 pub(crate) fn silent_failure() -> Scenario {
-    let fails = json!([{"kind": "silent"}, {"kind": "silent", "after_chars": 2}]);
+    let fails = json!([{"kind": "silent"}, {"kind": "connection", "after_chars": 2}]);
     Scenario::new("silent failure", json!([{"text": "done", "chunk_chars": 1, "chunk_ms": 5, "fail": fails}]))
 }
 

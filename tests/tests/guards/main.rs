@@ -12,5 +12,6 @@ mod crash_loops;
 mod deadline;
 mod loops;
 mod profiles;
+mod retries;
 mod stage;
 mod watchdog;

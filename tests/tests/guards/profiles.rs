@@ -14,8 +14,7 @@ use engine::query::{self, RoutesView};
 use engine::{Builder, Engine, Job, JournalView, Rest, RunHandle, TimerClock, rfc3339};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use model::input::{Failure, FailureKind};
-use model::message::Usage;
-use model::{Label, Millis, Outcome, Record};
+use model::{Millis, Outcome, Record};
 use serde_json::{Value, json};
 use store::{Pairs, RunKey, Store, Stream};
 use tokio_util::sync::CancellationToken;
@@ -78,14 +77,7 @@ impl ModelProvider for Sold {
 }
 
 fn failure(kind: FailureKind) -> Failure {
-    Failure {
-        kind,
-        message: Label::from(""),
-        retry_after_ms: None,
-        had_text: false,
-        usage: Usage::default(),
-        partial: None,
-    }
+    Failure::new(kind, "")
 }
 
 fn config(fallback: &[&str]) -> Config {
@@ -271,7 +263,7 @@ async fn why_says_until_when_a_profile_cannot_be_used() {
     let why = query::why(&**engine.store(), run.id, true).unwrap().sentence;
     let expected = format!(
         "It is waiting until {until} before it asks model solo again after rate_limit: no profile until {until} \
-         (turn 0, attempt 1); profile work cannot be used until {until} after rate_limit."
+         (same_model_rate_limit: again in 30 s) (turn 0, attempt 1); profile work cannot be used until {until} after rate_limit."
     );
     assert_eq!(why, expected);
 }
@@ -287,6 +279,91 @@ async fn a_model_without_profiles_is_always_asked() {
         assert_eq!(marking_facts(&**engine.store(), &run), Vec::<&str>::new());
     }
     assert_eq!(health(&**engine.store()), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_account_is_left_for_the_next_one_within_the_run() {
+    let vendor = Vendor::default();
+    vendor.refuse("work", FailureKind::Auth);
+    let engine = in_memory(&vendor, &[]);
+    let (run, ended, _) = run(&engine, Job::new("ask").model("large")).await;
+    assert_eq!(ended, Outcome::Completed);
+    assert_eq!(vendor.calls(), ["large by work", "large by spare"]);
+    assert_eq!(marking_facts(&**engine.store(), &run), ["model_failed"]);
+    assert_eq!(routes(&engine, &run).profile.as_deref(), Some("spare"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_no_account_is_left_another_model_answers_this_run_alone() {
+    let vendor = Vendor::default();
+    vendor.refuse("work", FailureKind::Auth);
+    vendor.refuse("spare", FailureKind::Billing);
+    let engine = in_memory(&vendor, &["solo", "local"]);
+    let ask = || Job::new("ask").session("s");
+    let (first, ended, _) = run(&engine, ask()).await;
+    assert_eq!(ended, Outcome::Completed);
+    // The account of `solo` was refused a moment ago: it is not asked for nothing.
+    assert_eq!(vendor.calls(), ["large by work", "large by spare", "local by nobody"]);
+    let shown = serde_json::to_value(routes(&engine, &first)).unwrap();
+    assert_eq!((&shown["fallback"], &shown["profile"]), (&json!(2), &Value::Null));
+    assert_eq!(shown["models"], json!(["large", "solo", "local"]));
+    let transcript = query::transcript(&**engine.store(), first.id).unwrap();
+    assert_eq!(transcript.last().unwrap().message.joined_text(), "local");
+
+    vendor.accept("work");
+    tokio::time::advance(Duration::from_secs(30)).await;
+    assert_eq!(run(&engine, ask()).await.1, Outcome::Completed);
+    assert_eq!(vendor.calls(), ["large by work"], "the next run begins with the model that it asks for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_every_profile_cools_down_another_model_answers_without_a_call_in_vain() {
+    let vendor = Vendor::default();
+    vendor.refuse("work", FailureKind::Auth);
+    vendor.refuse("spare", FailureKind::Auth);
+    let engine = in_memory(&vendor, &["local"]);
+    for _ in 0..2 {
+        assert_eq!(run(&engine, Job::new("ask")).await.1, Outcome::Completed);
+    }
+    let expected = ["large by work", "large by spare", "local by nobody", "local by nobody"];
+    assert_eq!(vendor.calls(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_for_one_model_gets_no_other() {
+    let vendor = Vendor::default();
+    vendor.refuse("work", FailureKind::Auth);
+    let engine = in_memory(&vendor, &["local"]);
+    assert_eq!(outcome(&engine, "solo").await.0, Outcome::Blocked);
+    assert_eq!(vendor.calls(), ["solo by work"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fault_on_this_side_marks_nobody_and_asks_nobody_else() {
+    for kind in [FailureKind::Format, FailureKind::Script, FailureKind::RoleOrdering] {
+        let vendor = Vendor::default();
+        vendor.refuse("work", kind);
+        let engine = in_memory(&vendor, &["local"]);
+        assert_ne!(run(&engine, Job::new("ask")).await.1, Outcome::Completed);
+        assert_eq!((vendor.calls(), health(&**engine.store())), (vec!["large by work".to_owned()], vec![]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_session_stays_with_the_account_that_a_run_has_come_to() {
+    let vendor = Vendor::default();
+    vendor.refuse("work", FailureKind::Auth);
+    let engine = in_memory(&vendor, &[]);
+    let ask = || Job::new("ask").session("s");
+    assert_eq!(run(&engine, ask()).await.1, Outcome::Completed);
+    vendor.accept("work");
+    tokio::time::advance(Duration::from_secs(30)).await;
+    vendor.calls();
+    assert_eq!(run(&engine, ask()).await.1, Outcome::Completed);
+    assert_eq!(vendor.calls(), ["large by spare"]);
+    vendor.refuse("spare", FailureKind::Auth);
+    assert_eq!(run(&engine, ask()).await.1, Outcome::Completed);
+    assert_eq!(vendor.calls(), ["large by spare", "large by work"], "the list begins after it");
 }
 
 /// Names the directory of the engine that is to be killed.

@@ -58,14 +58,8 @@ fn untried() -> Job {
 }
 
 fn idle(seconds: u64, had_text: bool, usage: Usage) -> Failure {
-    Failure {
-        kind: FailureKind::Idle,
-        message: format!("nothing arrived for {seconds} s").as_str().into(),
-        retry_after_ms: None,
-        had_text,
-        usage,
-        partial: None,
-    }
+    let words = format!("nothing arrived for {seconds} s");
+    Failure { had_text, usage, ..Failure::new(FailureKind::Idle, &words) }
 }
 
 #[tokio::test(start_paused = true)]

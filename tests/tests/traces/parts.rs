@@ -187,14 +187,7 @@ fn update(kind: UpdateKind) -> Update {
 }
 
 fn failure(text: &str) -> Failure {
-    Failure {
-        kind: FailureKind::Unknown,
-        message: text.into(),
-        retry_after_ms: None,
-        had_text: false,
-        usage: Usage::default(),
-        partial: None,
-    }
+    Failure::new(FailureKind::Unknown, text)
 }
 
 // ---- tools ----------------------------------------------------------------------------------------------------------

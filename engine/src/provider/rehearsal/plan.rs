@@ -7,7 +7,6 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use model::JsonText;
-use model::Label;
 use model::input::{Failure, FailureKind};
 use model::message::{Block, StopReason, ToolCall, Usage};
 
@@ -156,11 +155,12 @@ impl Plan {
             self.ending = Ending::Silence;
             return;
         }
+        let failure = Failure::new(fail.kind, &vars.fill(&fail.message));
         let failure = Failure {
-            retry_after_ms: fail.retry_after_ms,
+            retry_after_ms: fail.retry_after_ms.or(failure.retry_after_ms),
             had_text: self.is_broken,
             usage: if self.is_opened { self.meter.usage(&self.parts) } else { Usage::default() },
-            ..failure(fail.kind, &vars.fill(&fail.message))
+            ..failure
         };
         self.ending = Ending::Failed(Box::new(failure));
     }
@@ -225,23 +225,11 @@ impl Meter {
     }
 }
 
-/// A failure about which only its kind and some words are known.
-pub(super) fn failure(kind: FailureKind, message: &str) -> Failure {
-    Failure {
-        kind,
-        message: Label::from(message),
-        retry_after_ms: None,
-        had_text: false,
-        usage: Usage::default(),
-        partial: None,
-    }
-}
-
 /// Words that fit a label.
 fn no_turn(turn: u32, count: usize) -> Failure {
     let turns = if count == 1 { "turn" } else { "turns" };
     let message = format!("no turn {turn}, the rehearsal has {count} {turns}: add it or set `after`");
-    failure(FailureKind::Script, &message)
+    Failure::new(FailureKind::Script, &message)
 }
 
 /// Where the first `chars` characters of `text` end.

@@ -13,7 +13,7 @@ use model::message::{AssistantMessage, Block, StopReason, Usage};
 use tokio_util::sync::CancellationToken;
 
 use super::log::Entry;
-use super::plan::{Ending, Part, Plan, end_of, failure};
+use super::plan::{Ending, Part, Plan, end_of};
 use crate::provider::{StreamEvent, Update};
 
 const API: &str = "rehearsal";
@@ -67,7 +67,7 @@ impl Playback {
         if let Some(entry) = self.entry.take()
             && let Err(error) = entry.append().await
         {
-            return Some(self.failed(failure(FailureKind::Script, &format!("rehearsal log: {error}"))));
+            return Some(self.failed(Failure::new(FailureKind::Script, &format!("rehearsal log: {error}"))));
         }
         let is_aborted = if pause.is_zero() {
             self.abort.is_cancelled()

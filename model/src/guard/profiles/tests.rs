@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::roster::{Choice, Place, Roster};
 use super::*;
-use crate::message::Usage;
 
 const START: Millis = Millis(1_000_000);
 const S: u64 = 1_000;
@@ -12,14 +11,7 @@ const MIN: u64 = 60 * S;
 const H: u64 = 60 * MIN;
 
 fn failure(kind: FailureKind) -> Failure {
-    Failure {
-        kind,
-        message: Label::from(""),
-        retry_after_ms: None,
-        had_text: false,
-        usage: Usage::default(),
-        partial: None,
-    }
+    Failure::new(kind, "")
 }
 
 fn model(name: &str) -> Label {

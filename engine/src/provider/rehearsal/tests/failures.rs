@@ -6,14 +6,7 @@ use model::input::FailureKind;
 use super::*;
 
 fn failure(kind: FailureKind) -> Failure {
-    Failure {
-        kind,
-        message: Label::default(),
-        retry_after_ms: None,
-        had_text: false,
-        usage: Usage::default(),
-        partial: None,
-    }
+    Failure::new(kind, "")
 }
 
 #[tokio::test(start_paused = true)]
