@@ -93,10 +93,8 @@ impl Config {
             Some(_) | None => self.models.get(name).cloned().ok_or_else(|| self.unknown_model(name))?,
         };
         match model.api {
-            Api::Rehearsal => Ok(model),
-            Api::AnthropicMessages | Api::OpenaiChat | Api::OpenaiResponses | Api::Replay => {
-                Err(Error::ApiNotSupported { model: name.into(), api: model.api })
-            }
+            Api::Rehearsal | Api::AnthropicMessages | Api::OpenaiChat | Api::OpenaiResponses => Ok(model),
+            Api::Replay => Err(Error::ApiNotSupported { model: name.into(), api: model.api }),
         }
     }
 

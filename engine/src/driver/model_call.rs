@@ -123,7 +123,11 @@ impl Driver {
                 let message = Box::new(settle(&self.state, turn, *message));
                 self.end_call(Fact::ModelAnswered { message }).await
             }
-            ModelNews::Failed(failure) => self.end_call(Fact::ModelFailed(failure)).await,
+            ModelNews::Failed(mut failure) => {
+                let turn = self.turn();
+                failure.partial = failure.partial.map(|answer| Box::new(settle(&self.state, turn, *answer)));
+                self.end_call(Fact::ModelFailed(failure)).await
+            }
         }
     }
 

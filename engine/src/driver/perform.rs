@@ -188,6 +188,7 @@ impl Driver {
             turn,
             attempt,
             model: self.model_name().to_owned(),
+            profile: None,
             thinking: self.state.core.thinking.as_str().to_owned(),
             system: self.facts.system.as_deref().map(Arc::from),
             messages,
