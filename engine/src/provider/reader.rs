@@ -120,7 +120,7 @@ impl Reader {
 }
 
 /// An event's data as JSON.
-pub(super) fn json(event: &Event) -> Result<serde_json::Value, Fault> {
+pub(super) fn data(event: &Event) -> Result<serde_json::Value, Fault> {
     serde_json::from_str(&event.data)
         .map_err(|error| Fault::new(FailureKind::ServerError, format!("the server sent no JSON: {error}")))
 }

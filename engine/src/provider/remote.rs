@@ -78,7 +78,7 @@ impl Remote {
     }
 
     /// The request as it is sent, and its bytes without pictures, for an estimate.
-    fn outgoing(&self, request: &Request) -> Result<Outgoing, Fault> {
+    pub(super) fn outgoing(&self, request: &Request) -> Result<Outgoing, Fault> {
         let messages = request.messages.iter().map(|prepared| &prepared.message);
         let conversation = conversation(messages, &self.speaker);
         let ask = Ask { model: &self.model, request, conversation: &conversation };
@@ -99,7 +99,7 @@ impl Remote {
     }
 
     /// Where the key is found; none for a server that wants none. The vendor's usual variable is for the vendor alone.
-    fn account(&self, profile: Option<&str>) -> Option<Profile> {
+    pub(super) fn account(&self, profile: Option<&str>) -> Option<Profile> {
         let named = profile.or(self.model.profiles.first().map(String::as_str));
         if let Some(profile) = named.and_then(|name| self.profiles.get(name)) {
             return Some(profile.clone());

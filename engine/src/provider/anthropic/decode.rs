@@ -8,7 +8,7 @@ use crate::provider::classify;
 use crate::provider::draft::{Draft, Ending};
 use crate::provider::fault::Fault;
 use crate::provider::fields::{number, object, text};
-use crate::provider::reader::{Decode, json};
+use crate::provider::reader::{Decode, data};
 use crate::provider::sse::Event;
 
 /// Where the stream is.
@@ -31,7 +31,7 @@ impl Decode for Decoder {
         if event.data.is_empty() {
             return Ok(());
         }
-        let value = json(event)?;
+        let value = data(event)?;
         match text(&value, "type") {
             "message_start" => {
                 let message = value.get("message").unwrap_or(&Value::Null);
@@ -53,6 +53,8 @@ impl Decode for Decoder {
                 draft.is_over = true;
             }
             "error" => return Err(classify::event(&value)),
+            // Not every server repeats the name of the event in it.
+            _ if event.name == "error" => return Err(classify::event(&value)),
             // `ping`, and what later versions add.
             _ => {}
         }

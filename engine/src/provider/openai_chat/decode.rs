@@ -9,7 +9,7 @@ use crate::provider::classify;
 use crate::provider::draft::{Draft, Ending};
 use crate::provider::fault::Fault;
 use crate::provider::fields::{list, number, text, usage};
-use crate::provider::reader::{Decode, json};
+use crate::provider::reader::{Decode, data};
 use crate::provider::sse::Event;
 
 /// Where the stream is.
@@ -39,7 +39,7 @@ impl Decode for Decoder {
             }
             _ => {}
         }
-        let chunk = json(event)?;
+        let chunk = data(event)?;
         if event.name == "error" || chunk.get("error").is_some_and(|error| !error.is_null()) {
             return Err(classify::event(&chunk));
         }

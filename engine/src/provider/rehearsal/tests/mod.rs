@@ -108,7 +108,6 @@ fn message(content: Vec<Block>, usage: Usage, stop_reason: StopReason) -> Assist
         api: "rehearsal".into(),
         provider: "rehearsal".into(),
         model: "script".into(),
-        profile: None,
         response_id: None,
         turn_id: None,
         usage,
