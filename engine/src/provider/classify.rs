@@ -136,6 +136,7 @@ const AUTH: &[&str] = &[
     "authentication_error",
     "invalid_api_key",
     "invalid api key",
+    "api key not valid",
     "incorrect api key",
     "invalid x-api-key",
     "permission_error",

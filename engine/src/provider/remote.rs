@@ -114,7 +114,7 @@ impl Remote {
     }
 
     /// The header that carries a key, and what stands before the key in it.
-    fn key_header(&self) -> (&'static str, &'static str) {
+    pub(super) fn key_header(&self) -> (&'static str, &'static str) {
         match self.model.api {
             Api::AnthropicMessages => ("x-api-key", ""),
             Api::OpenaiChat | Api::OpenaiResponses | Api::Rehearsal | Api::Replay => {
