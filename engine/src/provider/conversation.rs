@@ -210,7 +210,9 @@ fn called(id: String, call: &ToolCall) -> Said {
         object @ Value::Object(_) => object,
         Value::Null => Value::Object(Map::new()),
         // The model wrote no object; it sees what it wrote.
-        other => json!({ "arguments": other }),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            json!({ "arguments": other })
+        }
     };
     Said::Call { id, name: tool_name(&call.name), arguments }
 }

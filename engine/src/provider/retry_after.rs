@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn every_spelling_of_a_header_is_read() {
-        let cases: &[(&[(&str, &str)], Option<u64>)] = &[
+        type Given<'a> = &'a [(&'a str, &'a str)];
+        let cases: &[(Given<'_>, Option<u64>)] = &[
             (&[], None),
             (&[("retry-after", "20")], Some(20_000)),
             (&[("retry-after", " 1.5 ")], Some(1_500)),

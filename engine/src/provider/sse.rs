@@ -152,9 +152,9 @@ mod tests {
         long.extend(std::iter::repeat_n(piece.as_slice(), 5));
         assert_eq!(events(&long), Err(Malformed::TooLong), "one endless line");
         let line = [b"data: ".as_slice(), &piece, b"\n"].concat();
-        assert_eq!(events(&vec![line.as_slice(); 5]), Err(Malformed::TooLong), "endless lines of one event");
+        assert_eq!(events(&[line.as_slice(); 5]), Err(Malformed::TooLong), "endless lines of one event");
         let comments = [b":".as_slice(), &piece, b"\n"].concat();
-        assert_eq!(events(&vec![comments.as_slice(); 9]), Ok(vec![]), "comments are not kept");
+        assert_eq!(events(&[comments.as_slice(); 9]), Ok(vec![]), "comments are not kept");
         assert_eq!(events(&[b"data: \xff\n\n"]), Err(Malformed::NotUtf8));
     }
 }

@@ -29,7 +29,7 @@ pub(in crate::provider) fn check(body: &Value) -> Result<(), Violation> {
             _ => assistant(content, at, &mut calls)?,
         }
     }
-    if messages.len() % 2 == 0 {
+    if messages.len().is_multiple_of(2) {
         return Err(Violation::RoleOrder { at: messages.len() - 1 });
     }
     grammar::tools(list(body, "tools").iter().map(|tool| text(tool, "name")))?;

@@ -452,3 +452,30 @@ async fn nothing_is_sent_before_the_stream_is_polled_and_a_missing_key_is_found_
     let accepted = tokio::time::timeout(BRIEF, listener.accept()).await;
     assert!(accepted.is_err(), "without a key nobody is asked");
 }
+
+#[tokio::test]
+async fn a_certificate_that_nobody_vouches_for_is_refused_as_such() {
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+    use std::io::Read;
+
+    let certificate = CertificateDer::from(include_bytes!("untrusted.cert.der").as_slice());
+    let key = PrivatePkcs8KeyDer::from(include_bytes!("untrusted.key.der").as_slice());
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], PrivateKeyDer::Pkcs8(key))
+        .unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("https://{}", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        let mut tls = rustls::ServerConnection::new(std::sync::Arc::new(config)).unwrap();
+        // The client hangs up in the middle of the handshake.
+        let _ = rustls::Stream::new(&mut tls, &mut connection).read(&mut [0]);
+    });
+    let failure = end(call(Api::OpenaiChat, &address, PATIENT, None)).await.unwrap_err();
+    server.join().unwrap();
+    assert_eq!(failure.kind, FailureKind::TlsCertificate, "{failure:?}");
+}

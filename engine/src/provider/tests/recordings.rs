@@ -143,7 +143,7 @@ fn the_updates_of_a_recording_add_up_to_its_answer() {
                         of(UpdateKind::ToolCallEnd).map(|update| update.call.as_ref()).collect();
                     assert_eq!(ends, vec![Some(call)], "{name}");
                 }
-                other => panic!("{name}: {other:?}"),
+                model::Block::Image { .. } | model::Block::Other(_) => panic!("{name}: {block:?}"),
             }
         }
     }
@@ -200,93 +200,90 @@ fn verdict(api: Api, data: &[&str]) -> String {
     }
 }
 
+fn assert_verdicts<const N: usize>(rows: [(String, &str); N]) {
+    for (actual, expected) in rows {
+        assert_eq!(actual, expected);
+    }
+}
+
 #[test]
-fn every_way_to_end_has_its_meaning() {
-    let anthropic = |reason: &str| {
+fn every_way_in_which_messages_ends_has_its_meaning() {
+    let ended = |reason: &str| {
         let delta = format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"{reason}"}}}}"#);
         let begin = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"hi"}}"#;
         verdict(Api::AnthropicMessages, &[begin, &delta, r#"{"type":"message_stop"}"#])
     };
-    let chat = |reason: &str| {
-        let chunk = format!(r#"{{"choices":[{{"delta":{{"content":"hi"}},"finish_reason":"{reason}"}}]}}"#);
-        verdict(Api::OpenaiChat, &[&chunk, "[DONE]"])
-    };
-    let responses = |end: &str| {
-        let delta = r#"{"type":"response.output_text.delta","output_index":0,"delta":"hi"}"#;
-        verdict(Api::OpenaiResponses, &[delta, end])
-    };
-    let rows = [
-        (anthropic("end_turn"), "stop: "),
-        (anthropic("stop_sequence"), "stop: "),
-        (anthropic("max_tokens"), "length: "),
-        (anthropic("model_context_window_exceeded"), "length: "),
-        (anthropic("refusal"), "error: refusal: the model declined to answer"),
-        (chat("stop"), "stop: "),
-        (chat("length"), "length: "),
-        (chat("content_filter"), "error: content_filter: the answer was withheld"),
+    let told = |data: &[&str]| verdict(Api::AnthropicMessages, data);
+    assert_verdicts([
+        (ended("end_turn"), "stop: "),
+        (ended("stop_sequence"), "stop: "),
+        (ended("max_tokens"), "length: "),
+        (ended("model_context_window_exceeded"), "length: "),
+        (ended("refusal"), "error: refusal: the model declined to answer"),
         (
-            verdict(
-                Api::OpenaiChat,
-                &[r#"{"choices":[{"delta":{"refusal":"No."},"finish_reason":"stop"}]}"#, "[DONE]"],
-            ),
-            "error: refusal: No.",
-        ),
-        (responses(r#"{"type":"response.completed","response":{"status":"completed"}}"#), "stop: "),
-        (
-            responses(
-                r#"{"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"}}}"#,
-            ),
-            "length: ",
-        ),
-        (
-            responses(
-                r#"{"type":"response.incomplete","response":{"incomplete_details":{"reason":"content_filter"}}}"#,
-            ),
-            "error: content_filter: the answer was withheld",
-        ),
-        (
-            responses(
-                r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded","message":"slow down"}}}"#,
-            ),
-            "rate_limit! slow down",
-        ),
-        (
-            verdict(
-                Api::AnthropicMessages,
-                &[r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#],
-            ),
+            told(&[r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#]),
             "overloaded! Overloaded",
         ),
-        (verdict(Api::OpenaiChat, &[r#"{"error":{}}"#]), "silent! "),
         (
-            verdict(Api::OpenaiChat, &["{"]),
-            "server_error! the server sent no JSON: EOF while parsing an object at line 1 c…",
+            told(&[r#"{"type":"content_block_delta","index":3,"delta":{}}"#]),
+            "server_error! the server sent a part of a block that it did not begin",
         ),
-        (verdict(Api::OpenaiChat, &["[DONE]"]), "missing! the stream ended without an answer"),
+        (told(&[]), "missing! the stream ended without an answer"),
+    ]);
+}
+
+#[test]
+fn every_way_in_which_chat_completions_ends_has_its_meaning() {
+    let told = |data: &[&str]| verdict(Api::OpenaiChat, data);
+    let ended = |reason: &str| {
+        let chunk = format!(r#"{{"choices":[{{"delta":{{"content":"hi"}},"finish_reason":"{reason}"}}]}}"#);
+        told(&[&chunk, "[DONE]"])
+    };
+    assert_verdicts([
+        (ended("stop"), "stop: "),
+        (ended("length"), "length: "),
+        (ended("content_filter"), "error: content_filter: the answer was withheld"),
         (
-            verdict(Api::OpenaiChat, &[r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#, "[DONE]"]),
+            told(&[r#"{"choices":[{"delta":{"refusal":"No."},"finish_reason":"stop"}]}"#, "[DONE]"]),
+            "error: refusal: No.",
+        ),
+        (told(&[r#"{"error":{}}"#]), "silent! "),
+        (told(&["{"]), "server_error! the server sent no JSON: EOF while parsing an object at line 1 c…"),
+        (told(&["[DONE]"]), "missing! the stream ended without an answer"),
+        (
+            told(&[r#"{"choices":[{"delta":{},"finish_reason":"stop"}],"id":"x"}"#, "[DONE]"]),
             "empty! the answer is empty",
         ),
         (
-            verdict(
-                Api::OpenaiChat,
-                &[r#"{"choices":[{"delta":{"reasoning_content":"hm"},"finish_reason":"stop"}]}"#, "[DONE]"],
-            ),
+            told(&[r#"{"choices":[{"delta":{"reasoning_content":"hm"},"finish_reason":"stop"}]}"#, "[DONE]"]),
             "reasoning_only! the answer holds reasoning only",
         ),
         (
-            verdict(Api::OpenaiChat, &[r#"{"choices":[{"delta":{"content":"hi"}}]}"#, "[DONE]"]),
+            told(&[r#"{"choices":[{"delta":{"content":"hi"}}]}"#, "[DONE]"]),
             "connection! the answer broke off",
         ),
+    ]);
+}
+
+#[test]
+fn every_way_in_which_responses_ends_has_its_meaning() {
+    let ended = |kind: &str, response: &str| {
+        let delta = r#"{"type":"response.output_text.delta","output_index":0,"delta":"hi"}"#;
+        let end = format!(r#"{{"type":"response.{kind}","response":{response}}}"#);
+        verdict(Api::OpenaiResponses, &[delta, &end])
+    };
+    assert_verdicts([
+        (ended("completed", r#"{"status":"completed"}"#), "stop: "),
+        (ended("incomplete", r#"{"incomplete_details":{"reason":"max_output_tokens"}}"#), "length: "),
         (
-            verdict(Api::AnthropicMessages, &[r#"{"type":"content_block_delta","index":3,"delta":{}}"#]),
-            "server_error! the server sent a part of a block that it did not begin",
+            ended("incomplete", r#"{"incomplete_details":{"reason":"content_filter"}}"#),
+            "error: content_filter: the answer was withheld",
         ),
-        (verdict(Api::AnthropicMessages, &[]), "missing! the stream ended without an answer"),
-    ];
-    for (actual, expected) in rows {
-        assert_eq!(actual, expected);
-    }
+        (
+            ended("failed", r#"{"error":{"code":"rate_limit_exceeded","message":"slow down"}}"#),
+            "rate_limit! slow down",
+        ),
+    ]);
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn transcript(api: Api) -> Vec<Message> {
             json!({ "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "EnC+/=", "status": null })
                 .to_string()
         }
-        _ => "SiG+/=".to_owned(),
+        Api::AnthropicMessages | Api::OpenaiChat | Api::Rehearsal | Api::Replay => "SiG+/=".to_owned(),
     };
     let redacted = JsonText::from(&json!({ "type": "redacted_thinking", "data": "DaTa+/=" }));
     let picture = Block::Image { data: "iVBORw0KGgo=".to_owned(), media_type: "image/png".to_owned() };
@@ -40,7 +40,7 @@ fn transcript(api: Api) -> Vec<Message> {
     if let Message::Assistant(said) = &mut said {
         said.provider = match api {
             Api::AnthropicMessages => "anthropic".to_owned(),
-            _ => "openai".to_owned(),
+            Api::OpenaiChat | Api::OpenaiResponses | Api::Rehearsal | Api::Replay => "openai".to_owned(),
         };
     }
     let shown = ToolResult { content: vec![text("a.txt"), picture.clone()], ..ToolResult::default() };

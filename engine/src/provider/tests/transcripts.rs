@@ -171,7 +171,7 @@ fn obeys_anthropic(body: &Value) -> Result<(), String> {
             }
             _ => false,
         };
-        if blocks.is_empty() || !blocks.iter().map(is_known).fold(true, |all, one| all && one) {
+        if blocks.is_empty() || !blocks.iter().all(is_known) {
             return Err(format!("turn {at} has a block that is not accepted"));
         }
         let last = blocks.last().unwrap()["type"].as_str().unwrap();
@@ -179,7 +179,7 @@ fn obeys_anthropic(body: &Value) -> Result<(), String> {
             return Err(format!("turn {at} ends in thinking"));
         }
     }
-    if messages.len() % 2 == 0 {
+    if messages.len().is_multiple_of(2) {
         return Err("the model's turn comes last".to_owned());
     }
     let breakpoints = body.to_string().matches("cache_control").count();
