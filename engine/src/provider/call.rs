@@ -1,7 +1,7 @@
 //! One call of a model behind an address, from its key to its last event.
 //!
-//! Owns the connection of the call: whatever ends the call (an answer, a failure, an abort, the watchdog, somebody who
-//! drops it) drops the connection with it. It must never ask twice.
+//! Owns the connection of the call: whatever ends the call (an answer, a failure, an abort, the watchdog,
+//! somebody who drops it) drops the connection with it. It must never ask twice.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! Names that a provider accepts for calls and tools.
 //!
-//! Owns the mapping from what another provider, or a model, made up. It is a function of the transcript alone, in its
-//! order: a longer transcript maps its beginning as before.
+//! Owns the mapping from what another provider, or a model, made up. It is a function of the transcript
+//! alone, in its order: a longer transcript maps its beginning as before.
 
 use std::collections::HashSet;
 

@@ -1,7 +1,7 @@
 //! What a refused request means.
 //!
-//! Owns the table from a status and words to a kind of failure. Pure: it never asks a clock or a connection, and what
-//! follows from a kind is not its business.
+//! Owns the table from a status and words to a kind of failure. Pure: it never asks a clock or a connection,
+//! and what follows from a kind is not its business.
 
 use model::Millis;
 use model::input::FailureKind;

@@ -1,8 +1,9 @@
 //! A transcript as any provider takes it: strict turns, every call with its result.
 //!
-//! Owns what of a transcript is told to a provider, and in which order; the spelling is each protocol's. The same
-//! transcript gives the same conversation, and a longer one begins as the shorter did, so that caches hold. It must
-//! never tell a provider what only another one could read: signatures and sealed blocks go back to who made them.
+//! Owns what of a transcript is told to a provider, and in which order; the spelling is each protocol's. The
+//! same transcript gives the same conversation, and a longer one begins as the shorter did, so that caches
+//! hold. It must never tell a provider what only another one could read: signatures and sealed blocks go back
+//! to who made them.
 
 use std::collections::HashMap;
 
@@ -40,8 +41,8 @@ pub(super) struct Conversation(pub(super) Vec<Turn>);
 /// One turn.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Turn {
-    /// A person's: the results of all calls of the turn before, in the order of the calls, then what was said. Not both
-    /// are empty.
+    /// A person's: the results of all calls of the turn before, in the order of the calls, then what was
+    /// said. Not both are empty.
     User { results: Vec<Answered>, parts: Vec<Part> },
     /// The model's; never empty, and never thinking alone.
     Model(Vec<Said>),
@@ -104,8 +105,8 @@ pub(super) fn conversation<'a>(
     Conversation(turns)
 }
 
-/// The result of each call, by the places of answer and call: the first result with its id after it, and before
-/// another call takes the id. Other results answer nothing.
+/// The result of each call, by the places of answer and call: the first result with its id after it, and
+/// before another call takes the id. Other results answer nothing.
 fn matched<'a>(messages: &[&'a Message]) -> HashMap<(usize, usize), &'a ToolResultMessage> {
     let mut open: HashMap<&str, (usize, usize)> = HashMap::new();
     let mut results = HashMap::new();

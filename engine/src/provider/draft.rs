@@ -1,7 +1,7 @@
 //! An answer in the making: the same for every protocol.
 //!
-//! Owns the blocks as they grow, the parts told on the way, and what a finished stream amounts to. It must never take
-//! an answer for complete that its protocol did not end.
+//! Owns the blocks as they grow, the parts told on the way, and what a finished stream amounts to. It must
+//! never take an answer for complete that its protocol did not end.
 
 use std::collections::VecDeque;
 
@@ -177,7 +177,8 @@ impl Draft {
         self.updates.drain(..)
     }
 
-    /// What the stream amounts to now that no more comes: the content and how it ended, or why it is no answer.
+    /// What the stream amounts to now that no more comes: the content and how it ended, or why it is no
+    /// answer.
     pub(super) fn conclude(&self) -> Result<(StopReason, Option<String>), Fault> {
         let Some(ending) = self.ending.as_ref().filter(|_| self.is_over) else {
             let is_silent = self.pieces.is_empty() && self.response_id.is_none() && self.usage.is_none();
@@ -215,8 +216,8 @@ impl Draft {
         .collect()
     }
 
-    /// What the call used: as the provider says, and no less than what has arrived. `sent` are the tokens of the
-    /// request by estimate, for a server that says nothing.
+    /// What the call used: as the provider says, and no less than what has arrived. `sent` are the tokens of
+    /// the request by estimate, for a server that says nothing.
     pub(super) fn usage(&self, sent: u64) -> Usage {
         match self.usage {
             Some(usage) if self.is_over => usage,

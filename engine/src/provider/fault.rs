@@ -37,8 +37,8 @@ impl Fault {
         Self::new(FailureKind::ServerError, format!("the server sent {words}"))
     }
 
-    /// The failure as the loop is told: what had arrived stands in the transcript if the run ends with it, and the
-    /// whole words with it.
+    /// The failure as the loop is told: what had arrived stands in the transcript if the run ends with it,
+    /// and the whole words with it.
     pub(super) fn into_failure(self, partial: AssistantMessage) -> Failure {
         let had_text =
             partial.content.iter().any(|block| matches!(block, Block::Text(text) if !text.trim().is_empty()));

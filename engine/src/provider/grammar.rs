@@ -1,6 +1,7 @@
 //! What the grammars of all protocols have in common.
 //!
-//! Owns the checks that are made of a request's JSON as it will be sent. It must never know how the request was made.
+//! Owns the checks that are made of a request's JSON as it will be sent. It must never know how the request
+//! was made.
 
 use std::collections::HashSet;
 

@@ -1,8 +1,8 @@
 //! HTTP: one client for all providers.
 //!
-//! Owns connections and their limits. It must never retry, follow a redirect, unpack what is compressed, or show a
-//! request's headers: retries belong to the journal, and a key goes to the address in the configuration and nowhere
-//! else.
+//! Owns connections and their limits. It must never retry, follow a redirect, unpack what is compressed, or
+//! show a request's headers: retries belong to the journal, and a key goes to the address in the
+//! configuration and nowhere else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,8 +77,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client that trusts what the system trusts. It speaks HTTP/1.1 only: a head of more than 100 headers or about
-    /// 400 KiB is refused, and dropping an unfinished response closes its connection.
+    /// A client that trusts what the system trusts. It speaks HTTP/1.1 only: a head of more than 100 headers
+    /// or about 400 KiB is refused, and dropping an unfinished response closes its connection.
     pub(crate) fn new() -> Result<Self, String> {
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls()?)
@@ -152,8 +152,8 @@ impl Incoming {
     }
 }
 
-/// TLS by rustls with ring, without touching the process's own choice. Where no certificates are found, plain HTTP
-/// still works and every certificate is refused.
+/// TLS by rustls with ring, without touching the process's own choice. Where no certificates are found, plain
+/// HTTP still works and every certificate is refused.
 fn tls() -> Result<rustls::ClientConfig, String> {
     use rustls_platform_verifier::BuilderVerifierExt;
 

@@ -1,7 +1,7 @@
 //! Raw bytes of a response, read as an answer.
 //!
-//! Owns the way from bytes to a message, without a connection: the same bytes give the same answer whenever they are
-//! read, and a part of them never gives another one.
+//! Owns the way from bytes to a message, without a connection: the same bytes give the same answer whenever
+//! they are read, and a part of them never gives another one.
 
 use model::input::{Failure, FailureKind};
 use model::message::{AssistantMessage, StopReason};
@@ -15,7 +15,8 @@ use crate::config::Api;
 /// The most bytes of one response: a long answer in many small parts.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
 
-/// How one protocol tells an answer. A decoder ignores what it does not know, and refuses what contradicts itself.
+/// How one protocol tells an answer. A decoder ignores what it does not know, and refuses what contradicts
+/// itself.
 pub(super) trait Decode: Send {
     /// Takes in one event.
     fn take(&mut self, event: &Event, draft: &mut Draft) -> Result<(), Fault>;

@@ -1,7 +1,7 @@
 //! A model behind an address.
 //!
-//! Owns what one configured model is: its request in bytes, what a call may cost, which key it takes. It must never
-//! send a request that its protocol's grammar refuses, nor keep a key.
+//! Owns what one configured model is: its request in bytes, what a call may cost, which key it takes. It must
+//! never send a request that its protocol's grammar refuses, nor keep a key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -98,7 +98,8 @@ impl Remote {
         Ok(Outgoing { url: self.url.clone(), headers, body })
     }
 
-    /// Where the key is found; none for a server that wants none. The vendor's usual variable is for the vendor alone.
+    /// Where the key is found; none for a server that wants none. The vendor's usual variable is for the
+    /// vendor alone.
     pub(super) fn account(&self, profile: Option<&str>) -> Option<Profile> {
         let named = profile.or(self.model.profiles.first().map(String::as_str));
         if let Some(profile) = named.and_then(|name| self.profiles.get(name)) {

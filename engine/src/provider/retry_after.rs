@@ -29,8 +29,9 @@ const WINDOWS: [(&str, &str); 7] = [
 /// Words before a wait in a message for people.
 const CUES: [&str; 4] = ["try again in ", "retry after ", "retry in ", "wait "];
 
-/// The wait in milliseconds that a refused request is told: by a header made for it, else in the body, else until the
-/// limits that are used up are whole again. `now` is the time by our clock; the server's own counts if it tells it.
+/// The wait in milliseconds that a refused request is told: by a header made for it, else in the body, else
+/// until the limits that are used up are whole again. `now` is the time by our clock; the server's own counts
+/// if it tells it.
 pub(super) fn retry_after_ms(headers: &Headers, body: &Value, words: &str, now: Millis) -> Option<u64> {
     let now = headers.get("date").and_then(http_date).unwrap_or(now);
     let header = headers.get("retry-after-ms").and_then(|text| number(text.trim()));

@@ -1,9 +1,11 @@
 //! Server-sent events, from bytes.
 //!
-//! Owns lines, fields and their limits: memory is bounded whatever a server sends. It must never look into an event's
-//! data, nor repair it: bytes that are not UTF-8 would become another text than the one that was paid for.
+//! Owns lines, fields and their limits: memory is bounded whatever a server sends. It must never look into an
+//! event's data, nor repair it: bytes that are not UTF-8 would become another text than the one that was paid
+//! for.
 
-/// The most bytes of one event, its unfinished line included. The last event of a response may repeat all of it.
+/// The most bytes of one event, its unfinished line included. The last event of a response may repeat all of
+/// it.
 pub(super) const EVENT_BYTES_MAX: usize = 4 << 20;
 
 const BOM: &[u8] = b"\xef\xbb\xbf";

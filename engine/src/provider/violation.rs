@@ -1,7 +1,7 @@
 //! Why a request is not sent.
 //!
-//! Owns the faults that a provider would find in a request. One that is found here is ours, costs nothing, and says
-//! where it is.
+//! Owns the faults that a provider would find in a request. One that is found here is ours, costs nothing,
+//! and says where it is.
 
 use model::input::FailureKind;
 

@@ -1,9 +1,10 @@
 //! The idle watchdog of a model call.
 //!
-//! Owns how long a silence may last. Two kinds of silence end a call: no byte at all for the idle time, and nothing but
-//! keep-alives for [`STALL_FACTOR`] times as long. A keep-alive proves that a proxy lives; while a model thinks without
-//! telling, it is all that arrives, so it must count for something; a proxy in front of a dead model sends it for ever,
-//! so it must not count for all. The same bound ends a response that drips byte by byte.
+//! Owns how long a silence may last. Two kinds of silence end a call: no byte at all for the idle time, and
+//! nothing but keep-alives for [`STALL_FACTOR`] times as long. A keep-alive proves that a proxy lives; while
+//! a model thinks without telling, it is all that arrives, so it must count for something; a proxy in front
+//! of a dead model sends it for ever, so it must not count for all. The same bound ends a response that drips
+//! byte by byte.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! A server that plays recordings.
 //!
-//! Owns the order of the responses and the requests it got. It answers as many requests as it has recordings, each on a
-//! connection of its own, and refuses every further one.
+//! Owns the order of the responses and the requests it got. It answers as many requests as it has recordings,
+//! each on a connection of its own, and refuses every further one.
 
 use std::path::Path;
 

@@ -24,8 +24,8 @@ const BUDGETED: [&str; 9] = [
     "claude-haiku-4",
 ];
 
-/// How many of the last turns of a person end a stretch that is cached: the newest, and the one before it, which the
-/// call before has written.
+/// How many of the last turns of a person end a stretch that is cached: the newest, and the one before it,
+/// which the call before has written.
 const CACHED_TURNS: usize = 2;
 
 /// The request as JSON.
@@ -138,8 +138,8 @@ fn thinking(ask: &Ask<'_>) -> Option<(Value, Option<&'static str>)> {
     is_possible.then(|| (json!({ "type": "enabled", "budget_tokens": budget }), None))
 }
 
-/// True if results come back to an answer that does not begin with thinking of this model: another model gave it, and
-/// with a budget of thinking it would be refused.
+/// True if results come back to an answer that does not begin with thinking of this model: another model gave
+/// it, and with a budget of thinking it would be refused.
 fn is_amid_foreign_calls(turns: &[Turn]) -> bool {
     match turns {
         [.., Turn::Model(said), Turn::User { results, .. }] if !results.is_empty() => {

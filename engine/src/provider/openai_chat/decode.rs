@@ -1,7 +1,7 @@
 //! The stream of an answer by Chat Completions.
 //!
-//! Owns the meaning of each chunk, also of servers that leave out or add fields. It must never end an answer before
-//! `[DONE]`: the usage comes after the last choice.
+//! Owns the meaning of each chunk, also of servers that leave out or add fields. It must never end an answer
+//! before `[DONE]`: the usage comes after the last choice.
 
 use serde_json::Value;
 
@@ -111,7 +111,8 @@ impl Decoder {
         draft.push(index, more)
     }
 
-    /// A call is begun by its first part; a part without an index goes on with the last one, unless it has an id.
+    /// A call is begun by its first part; a part without an index goes on with the last one, unless it has an
+    /// id.
     fn call(&mut self, part: &Value, draft: &mut Draft) -> Result<(), Fault> {
         let function = part.get("function").unwrap_or(&Value::Null);
         let (id, name) = (text(part, "id"), text(function, "name"));

@@ -1,6 +1,7 @@
 //! The request of Chat Completions.
 //!
-//! Owns its spelling. Content without pictures is a plain string, which every server that speaks the protocol accepts.
+//! Owns its spelling. Content without pictures is a plain string, which every server that speaks the protocol
+//! accepts.
 
 use serde_json::{Value, json};
 

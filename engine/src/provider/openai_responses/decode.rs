@@ -1,7 +1,7 @@
 //! The stream of an answer by Responses.
 //!
-//! Owns the meaning of each event. An item counts as the event that ends it tells it. It must never end an answer
-//! before `response.completed` or `response.incomplete`.
+//! Owns the meaning of each event. An item counts as the event that ends it tells it. It must never end an
+//! answer before `response.completed` or `response.incomplete`.
 
 use serde_json::{Value, json};
 

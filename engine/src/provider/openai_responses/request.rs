@@ -114,8 +114,8 @@ fn item(said: &Said) -> Option<Value> {
     }
 }
 
-/// The item that a signature holds, without what only an answer may say of it. One that is not sealed would have to be
-/// found at the provider, which keeps nothing.
+/// The item that a signature holds, without what only an answer may say of it. One that is not sealed would
+/// have to be found at the provider, which keeps nothing.
 fn reasoning(signature: &str) -> Option<Value> {
     let item: Value = serde_json::from_str(signature).ok()?;
     let sealed = Some(text(&item, "encrypted_content")).filter(|sealed| !sealed.is_empty())?;

@@ -8,7 +8,8 @@ use super::{assert_reviewed, body, recorded};
 use crate::provider::classify::reply;
 use crate::provider::http::Headers;
 
-/// Statuses with the bodies that refine them; bodies as the vendors document them, or as servers were seen to send them.
+/// Statuses with the bodies that refine them; bodies as the vendors document them, or as servers were seen to
+/// send them.
 const REFUSALS: &[(u16, &[&str])] = &[
     (302, &[""]),
     (

@@ -1,7 +1,7 @@
 //! Calls over real connections to peers that keep, bend and break the rules.
 //!
-//! A peer is a script that writes bytes; how many it got rid of before the connection was closed shows what a call
-//! would have kept. Times are those of the connection, so they are real; each wait ends by an event.
+//! A peer is a script that writes bytes; how many it got rid of before the connection was closed shows what a
+//! call would have kept. Times are those of the connection, so they are real; each wait ends by an event.
 
 use std::time::{Duration, Instant};
 

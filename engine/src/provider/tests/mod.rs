@@ -1,4 +1,5 @@
-//! Providers, tried with bytes: recordings of servers that others wrote, requests as they are sent, hostile peers.
+//! Providers, tried with bytes: recordings of servers that others wrote, requests as they are sent, hostile
+//! peers.
 
 mod classify;
 mod connection;

@@ -75,7 +75,8 @@ fn every_recording_is_read_as_reviewed() {
     assert_reviewed("answers.txt", &table);
 }
 
-/// What each beginning of a body amounts to, `ends` in ascending order. The body arrives in the pieces between them.
+/// What each beginning of a body amounts to, `ends` in ascending order. The body arrives in the pieces
+/// between them.
 fn beginnings(api: Api, body: &[u8], ends: &[usize]) -> Vec<Result<AssistantMessage, Failure>> {
     let (mut reader, mut at, mut refused) = (reader(api), 0, None);
     let mut outcomes = Vec::with_capacity(ends.len());

@@ -1,6 +1,7 @@
 //! Any transcript becomes a request that its provider takes.
 //!
-//! The rules below are written from the providers' documentation and know nothing of how a request is made or checked.
+//! The rules below are written from the providers' documentation and know nothing of how a request is made or
+//! checked.
 
 use std::collections::HashSet;
 
@@ -131,7 +132,8 @@ fn is_data_url(url: &Value) -> bool {
     url == &json!(format!("data:image/png;base64,{PICTURE}"))
 }
 
-/// <https://docs.anthropic.com/en/api/messages>: turns alternate, each call is answered first thing in the next turn.
+/// <https://docs.anthropic.com/en/api/messages>: turns alternate, each call is answered first thing in the
+/// next turn.
 fn obeys_anthropic(body: &Value) -> Result<(), String> {
     let messages = body["messages"].as_array().unwrap();
     let mut ids: HashSet<String> = HashSet::new();
@@ -186,7 +188,8 @@ fn obeys_anthropic(body: &Value) -> Result<(), String> {
     if breakpoints > 4 { Err(format!("{breakpoints} cache breakpoints")) } else { Ok(()) }
 }
 
-/// <https://platform.openai.com/docs/api-reference/chat>: each call is answered by the `tool` messages right after it.
+/// <https://platform.openai.com/docs/api-reference/chat>: each call is answered by the `tool` messages right
+/// after it.
 fn obeys_chat(body: &Value) -> Result<(), String> {
     let messages = body["messages"].as_array().unwrap();
     let mut ids: HashSet<&str> = HashSet::new();
@@ -248,7 +251,8 @@ fn obeys_chat(body: &Value) -> Result<(), String> {
     }
 }
 
-/// <https://platform.openai.com/docs/api-reference/responses>: each call has its output, reasoning leads to something.
+/// <https://platform.openai.com/docs/api-reference/responses>: each call has its output, reasoning leads to
+/// something.
 fn obeys_responses(body: &Value) -> Result<(), String> {
     let items = body["input"].as_array().unwrap();
     let mut ids: HashSet<&str> = HashSet::new();
@@ -332,7 +336,8 @@ proptest! {
         messages in prop::collection::vec(messages(), 0..10),
         more in prop::collection::vec(messages(), 0..4),
     ) {
-        // Results that come late move to their calls, and the end is made fit: only what lies before is stable.
+        // Results that come late move to their calls, and the end is made fit: only what lies before is
+        // stable.
         let is_new = |message: &Message| !matches!(message, Message::ToolResult(_));
         let longer: Vec<Message> = messages.iter().chain(more.iter().filter(|m| is_new(m))).cloned().collect();
         let speaker = speaker(Api::AnthropicMessages);
