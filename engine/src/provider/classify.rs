@@ -18,9 +18,13 @@ pub(super) fn reply(status: u16, headers: &Headers, body: &[u8], now: Millis) ->
     let json: Value = serde_json::from_str(&whole).unwrap_or(Value::Null);
     let said = Said::of(&json, &whole);
     let kind = of_status(status, &said);
+    let status = match headers.request_id() {
+        Some(id) => format!("HTTP status {status}, request {id}"),
+        None => format!("HTTP status {status}"),
+    };
     let words = match said.message.is_empty() {
-        true => format!("HTTP status {status}"),
-        false => format!("{} (HTTP status {status})", said.message),
+        true => status,
+        false => format!("{} ({status})", said.message),
     };
     let retry_after_ms = retry_after_ms(headers, &json, &said.message, now);
     Fault { retry_after_ms, ..Fault::new(kind, words) }

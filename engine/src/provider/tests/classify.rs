@@ -116,9 +116,11 @@ fn every_refusal_has_its_kind() {
 #[test]
 fn a_recorded_rate_limit_says_how_long_to_wait() {
     let response = recorded("aimock-anthropic-limit");
-    let headers = Headers::of(&[("retry-after", "1"), ("x-ratelimit-reset-tokens", "6m0s")]);
+    let limits = [("retry-after", "1"), ("x-ratelimit-reset-tokens", "6m0s"), ("x-request-id", "req-1")];
+    let headers = Headers::of(&limits);
     let fault = reply(429, &headers, &body(&response), Millis(0));
     assert_eq!((fault.kind.name(), fault.retry_after_ms), ("rate_limit", Some(1_000)));
+    assert_eq!(fault.words, "Rate limit reached, try again in 2s (HTTP status 429, request req-1)");
 }
 
 #[test]
