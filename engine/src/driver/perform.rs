@@ -154,6 +154,7 @@ impl Driver {
                 hash: intent.hash,
                 converter_version: intent.converter_version,
                 edits: None,
+                profile: self.state.core.retries.profile,
                 reserve: intent.reserve,
             }),
             // The request could not even be built; the call counts as made and failed.
@@ -163,6 +164,7 @@ impl Driver {
                     hash: [0; 32],
                     converter_version: 0,
                     edits: None,
+                    profile: self.state.core.retries.profile,
                     reserve: Default::default(),
                 })
             }
@@ -188,12 +190,18 @@ impl Driver {
             turn,
             attempt,
             model: self.model_name().to_owned(),
-            profile: None,
+            profile: self.profile(),
             thinking: self.state.core.thinking.as_str().to_owned(),
             system: self.facts.system.as_deref().map(Arc::from),
             messages,
             tools: self.tools(),
         }
+    }
+
+    /// The name of the profile in force; none if the model has no list of them.
+    fn profile(&self) -> Option<String> {
+        let model = self.shared.config.models.get(self.model_name())?;
+        model.profiles.get(usize::from(self.state.core.retries.profile)).cloned()
     }
 
     /// The run's tools, then those that the harness has found for calls of the context.
