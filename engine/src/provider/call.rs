@@ -4,6 +4,7 @@
 //! somebody who drops it) drops the connection with it. It must never ask twice.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use model::input::{Failure, FailureKind};
 use model::message::{AssistantMessage, StopReason};
@@ -18,6 +19,9 @@ use super::watchdog::Watchdog;
 use super::{StreamEvent, classify, price};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Price, Profile};
+
+/// How long a complete answer waits for the end of its response, which nearly always comes with it.
+const LINGER: Duration = Duration::from_millis(20);
 
 /// What a call needs to be made.
 pub(super) struct Plan {
@@ -143,6 +147,8 @@ impl Call {
             self.tell(&mut reader, &mut is_open);
         }
         if reader.is_over() {
+            // A connection whose response was read to its end serves the next call.
+            let _ = tokio::time::timeout(LINGER, incoming.drain()).await;
             return self.end(reader.conclude());
         }
         self.stage = Stage::Reading { incoming, reader, is_open };

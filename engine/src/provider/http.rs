@@ -91,7 +91,9 @@ impl Client {
         client.map(|inner| Self { inner }).map_err(|error| in_full(&error))
     }
 
-    /// Sends a request; answers the head of the response. Dropping the future closes the connection.
+    /// Sends a request; answers the head of the response. Dropping the future closes the connection. A kept
+    /// connection that turns out to be closed before a byte of the request was written is replaced, which
+    /// repeats nothing.
     pub(super) async fn send(
         &self,
         outgoing: Outgoing,
@@ -137,6 +139,11 @@ impl Incoming {
         Ok(chunk)
     }
 
+    /// Reads the rest of the body, of which nothing counts.
+    pub(super) async fn drain(&mut self) {
+        while let Ok(Some(_)) = self.chunk().await {}
+    }
+
     /// The beginning of the body of a refusal. What breaks it off does not matter: the status is known.
     pub(super) async fn refusal(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
@@ -166,7 +173,7 @@ fn tls() -> Result<rustls::ClientConfig, String> {
     let config = match builder()?.with_platform_verifier() {
         Ok(config) => config,
         Err(error) => {
-            tracing::warn!(%error, "no certificates to trust were found; install the system's ca-certificates");
+            tracing::warn!(%error, "no trusted certificates were found; install the system's ca-certificates");
             builder()?.with_root_certificates(rustls::RootCertStore::empty())
         }
     };

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use model::input::{Failure, FailureKind};
-use model::message::Block;
+use model::message::{AssistantMessage, Block};
 use reqwest::Url;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +25,7 @@ use super::reader::Speaker;
 use super::violation::Violation;
 use super::{Intent, ModelProvider, Request, StreamEvent, anthropic, openai_chat, openai_responses, price};
 use super::{secret, watchdog::Watchdog};
+use crate::clock::{Clock, SystemClock};
 use crate::config::{Api, Model, Profile};
 
 /// Raised whenever equal requests get other bytes.
@@ -77,7 +78,7 @@ impl Remote {
         Ok(Self { model, speaker, url, profiles, client })
     }
 
-    /// The request as it is sent, and its bytes without pictures, for an estimate.
+    /// The request as it is sent, but for its key.
     pub(super) fn outgoing(&self, request: &Request) -> Result<Outgoing, Fault> {
         let messages = request.messages.iter().map(|prepared| &prepared.message);
         let conversation = conversation(messages, &self.speaker);
@@ -126,7 +127,8 @@ impl Remote {
 
     fn unsent(&self, fault: Fault) -> Failure {
         let Speaker { api, provider, model } = &self.speaker;
-        fault.into_failure(blank_message(&api.to_string(), provider, model))
+        let message = blank_message(&api.to_string(), provider, model);
+        fault.into_failure(AssistantMessage { at: SystemClock.now(), ..message })
     }
 }
 

@@ -35,7 +35,8 @@ pub(super) enum Violation {
     #[error("{count} tools; {most} are accepted")]
     TooManyTools { count: usize, most: usize },
     #[error(
-        "this model cannot be made to call a tool while it thinks; set tool_choice = \"auto\" or thinking = \"off\""
+        "this model cannot be made to call a tool while it thinks; set tool_choice = \"auto\" or \
+         thinking = \"off\""
     )]
     ForcedWhileThinking,
     #[error("{bytes} bytes; {most} are accepted")]

@@ -96,10 +96,12 @@ async fn endless(head: &'static str, again: Vec<u8>) -> (Peer, tokio::sync::ones
 }
 
 fn call(api: Api, address: &str, idle: Duration, account: Option<Profile>) -> Call {
-    call_with(api, address, idle, account, None, CancellationToken::new())
+    let client = Client::new().unwrap();
+    call_with(client, api, address, idle, account, None, CancellationToken::new())
 }
 
 fn call_with(
+    client: Client,
     api: Api,
     address: &str,
     idle: Duration,
@@ -107,7 +109,6 @@ fn call_with(
     tap: Option<Box<dyn Tap>>,
     abort: CancellationToken,
 ) -> Call {
-    let client = Client::new().unwrap();
     let model = Model { base_url: Some(address.to_owned()), model: Some("m".to_owned()), ..Model::new(api) };
     let remote = Remote::new(model, std::sync::Arc::default(), client.clone()).unwrap();
     let plan = Plan {
@@ -365,7 +366,15 @@ async fn whatever_ends_a_call_closes_its_connection_within_a_tenth_of_a_second()
     // An abort: what had arrived is the answer.
     let (peer, closed) = begun().await;
     let abort = CancellationToken::new();
-    let mut events = events(call_with(Api::OpenaiChat, &peer.address, PATIENT, None, None, abort.clone()));
+    let mut events = events(call_with(
+        Client::new().unwrap(),
+        Api::OpenaiChat,
+        &peer.address,
+        PATIENT,
+        None,
+        None,
+        abort.clone(),
+    ));
     while !matches!(events.next().await, Some(StreamEvent::Update(update)) if update.delta == "hi") {}
     let aborted_at = Instant::now();
     abort.cancel();
@@ -391,8 +400,15 @@ async fn whatever_ends_a_call_closes_its_connection_within_a_tenth_of_a_second()
     })
     .await;
     let abort = CancellationToken::new();
-    let ending =
-        tokio::spawn(end(call_with(Api::OpenaiChat, &silent.address, PATIENT, None, None, abort.clone())));
+    let ending = tokio::spawn(end(call_with(
+        Client::new().unwrap(),
+        Api::OpenaiChat,
+        &silent.address,
+        PATIENT,
+        None,
+        None,
+        abort.clone(),
+    )));
     abort.cancel();
     let message = ending.await.unwrap().unwrap();
     assert_eq!((message.stop_reason, message.content), (StopReason::Aborted, vec![]));
@@ -429,7 +445,9 @@ async fn a_tap_sees_the_head_and_every_byte_of_the_body() {
     let copy = std::sync::Arc::default();
     let tap: Box<dyn Tap> = Box::new(Copying(std::sync::Arc::clone(&copy)));
     let abort = CancellationToken::new();
-    end(call_with(Api::OpenaiChat, &peer.address, PATIENT, None, Some(tap), abort)).await.unwrap();
+    end(call_with(Client::new().unwrap(), Api::OpenaiChat, &peer.address, PATIENT, None, Some(tap), abort))
+        .await
+        .unwrap();
     let expected = [b"200 text/event-stream\n".as_slice(), &super::body(&response)].concat();
     assert_eq!(*copy.lock().unwrap(), expected);
 }
@@ -478,4 +496,36 @@ async fn a_certificate_that_nobody_vouches_for_is_refused_as_such() {
     let failure = end(call(Api::OpenaiChat, &address, PATIENT, None)).await.unwrap_err();
     server.join().unwrap();
     assert_eq!(failure.kind, FailureKind::TlsCertificate, "{failure:?}");
+}
+
+#[tokio::test]
+async fn calls_share_a_connection_and_a_request_without_an_answer_is_not_sent_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let counts = std::sync::Arc::new(std::sync::Mutex::new((0, 0)));
+    let seen = std::sync::Arc::clone(&counts);
+    let server = tokio::spawn(async move {
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            seen.lock().unwrap().0 += 1;
+            loop {
+                read_request(&mut connection).await;
+                seen.lock().unwrap().1 += 1;
+                if seen.lock().unwrap().1 > 2 {
+                    break;
+                }
+                connection.write_all(&recorded("aimock-chat-text")).await.unwrap();
+            }
+        }
+    });
+    let client = Client::new().unwrap();
+    let ended = || {
+        let abort = CancellationToken::new();
+        end(call_with(client.clone(), Api::OpenaiChat, &address, PATIENT, None, None, abort))
+    };
+    assert_eq!(ended().await.unwrap().stop_reason, StopReason::Stop);
+    assert_eq!(ended().await.unwrap().stop_reason, StopReason::Stop);
+    assert_eq!(ended().await.unwrap_err().kind, FailureKind::Connection);
+    assert_eq!(*counts.lock().unwrap(), (1, 3), "connections and requests");
+    server.abort();
 }
