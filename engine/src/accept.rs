@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use model::encode::Encoded;
 use model::inbox::Item;
-use model::{LOGIC_VERSION, Phase, Record, RunId, RunState};
+use model::{LOGIC_VERSION, Record, RunId, RunState};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream, Ticket};
 
 use crate::driver::load_state;
@@ -199,6 +199,18 @@ pub(crate) async fn push(
     Ok(position)
 }
 
+/// The idempotency key of the `n`th message that a source gave at a poll: a source that is asked again after a death, and
+/// gives the same, adds nothing.
+pub(crate) fn poll_item_key(poll: &str, n: usize, item: &Item) -> String {
+    let essence: String = essence(item).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("poll {poll} {n} {essence}")
+}
+
+/// True if something was accepted for the run under this key before.
+pub(crate) fn knows(shared: &Shared, run: RunId, key: &str) -> Result<bool, Error> {
+    Ok(!shared.store.scan(&keys::item(run, key), None, 1)?.is_empty())
+}
+
 /// What makes an item the same when a client repeats it: everything but its time.
 fn essence(item: &Item) -> Vec<u8> {
     let bytes = match item {
@@ -222,31 +234,4 @@ fn other_use(key: &str) -> Error {
     Error::Job(format!(
         "the key `{key}` was used before for something else; nothing was done, use another key"
     ))
-}
-
-/// Refuses a decision that the run cannot use now, with what it waits for.
-pub(crate) fn check_decision(state: &RunState, turn: u32, call: u16, wanted: &str) -> Result<(), Error> {
-    let phase = &state.core.phase;
-    let unparked = if let Phase::Parked { from, .. } = phase { from } else { phase };
-    let of = if let Phase::ExecuteTools { turn, .. } = unparked { Some(*turn) } else { None };
-    let status = state
-        .batch
-        .as_ref()
-        .and_then(|batch| batch.calls.get(usize::from(call)))
-        .filter(|_| of == Some(turn))
-        .map(|call| call.status.name());
-    match status {
-        Some(status) if status == wanted => Ok(()),
-        Some(status) => {
-            let run = state.core.run;
-            let text = format!("call {run}/{turn}.{call} is {status}, not {wanted}; see `sprag show {run}`");
-            Err(Error::Decision(text))
-        }
-        None => {
-            let run = state.core.run;
-            Err(Error::Decision(format!(
-                "run {run} has no call {turn}.{call} in flight; see `sprag show {run}`"
-            )))
-        }
-    }
 }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use store::{JournalStore, MemoryStore, Store};
 use tokio_util::sync::CancellationToken;
 
+use crate::budgets::Budgets;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::disk::network_file_system;
@@ -169,6 +170,7 @@ impl Builder {
             tool_facts: Mutex::default(),
             models: Models::new(self.providers, self.rehearsal_log),
             harness: self.harness,
+            budgets: Budgets::default(),
             runs: Runs::default(),
             report: Report::default(),
             lanes: Mutex::new(Lanes::new(width)),

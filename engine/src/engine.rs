@@ -4,15 +4,17 @@
 //! the store; dropping a handle cancels nothing.
 
 use std::collections::{HashSet, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use model::inbox::Item;
-use model::{Millis, Phase, RunId};
+use model::{Millis, ParkReason, Phase, RunId, Scope, Shortage};
 use store::{JournalStore, Store};
 
 use crate::accept::{self, Accepted, Submitting};
+use crate::budgets::{self, BatchCaps, BatchFacts};
 use crate::driver::{Attached, Driver, Left, load_state};
 use crate::error::Error;
 use crate::handle::RunHandle;
@@ -99,6 +101,18 @@ impl Engine {
         self.run_ready();
     }
 
+    /// Gives a batch its caps, durably. They hold for every model call from now on; a run that was parked by an earlier
+    /// cap goes on when it is resumed. `jobs` is the file that the batch was read from, for whoever is told how to raise
+    /// a cap; empty if it came from none.
+    pub async fn cap_batch(&self, batch: &str, caps: BatchCaps, jobs: &Path) -> Result<(), Error> {
+        budgets::cap(&self.shared, batch, caps, jobs).await
+    }
+
+    /// The caps of a batch.
+    pub fn batch_caps(&self, batch: &str) -> Result<BatchCaps, Error> {
+        Ok(BatchFacts::read(&*self.shared.store, batch)?.caps)
+    }
+
     /// A handle on a run, whether or not it exists or has ended.
     pub fn handle(&self, id: RunId) -> RunHandle {
         RunHandle { engine: self.clone(), id }
@@ -160,7 +174,7 @@ impl Engine {
         let Some((state, inbox_len)) = load_state(&*self.shared.store, run)? else { return Ok(false) };
         let can_move = match &state.core.phase {
             Phase::Done { .. } => false,
-            Phase::Parked { reason: model::ParkReason::Missing(_), .. } => true,
+            Phase::Parked { reason, .. } if may_be_over(reason) => true,
             Phase::Parked { .. } => state.core.cursors.control < inbox_len,
             Phase::Queued
             | Phase::InjectPending { .. }
@@ -376,6 +390,17 @@ impl Driving {
             // The bound covers a change between the look and the wait.
             let _ = tokio::time::timeout(Duration::from_millis(50), self.changed.notified()).await;
         }
+    }
+}
+
+/// What the run waits for may be there again without a decision about this run: its driver looks.
+fn may_be_over(reason: &ParkReason) -> bool {
+    match reason {
+        ParkReason::Missing(_) | ParkReason::Budget(Shortage { scope: Scope::Batch, .. }) => true,
+        ParkReason::Approval
+        | ParkReason::UnknownOutcome
+        | ParkReason::Quarantine
+        | ParkReason::Budget(Shortage { scope: Scope::Run, .. }) => false,
     }
 }
 

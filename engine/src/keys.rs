@@ -3,9 +3,9 @@
 //! Owns every key that the engine writes. All keys start with one letter; numbers in keys are big endian, so that key
 //! order is number order.
 
-use model::RunId;
 use model::encode::Part;
-use store::{RunKey, run_prefix};
+use model::{Budget, RunId};
+use store::{RunKey, Stream, run_prefix};
 
 /// The run as the store names it.
 pub(crate) fn run_key(run: RunId) -> RunKey {
@@ -73,8 +73,21 @@ pub(crate) fn ends(batch: &str) -> Vec<u8> {
     hashed(b'e', &[batch])
 }
 
+/// The store's stream of what batches are given beside their jobs.
+pub(crate) const BATCHES: Stream = Stream::Own(2);
+
+/// What a batch was given beside its jobs.
+pub(crate) fn batch(batch: &str) -> Vec<u8> {
+    hashed(b'b', &[batch])
+}
+
+/// What the runs of a batch have used of a budget, reservations included. The store adds what each commit adds.
+pub(crate) fn used(batch: &str, budget: Budget) -> Vec<u8> {
+    hashed(b'u', &[batch, budget.name()])
+}
+
 /// The id of a batch's job, which follows from its names.
-pub(crate) fn batch_run(batch: &str, custom_id: &str) -> RunId {
+pub fn batch_run(batch: &str, custom_id: &str) -> RunId {
     RunId(hash(&[batch, custom_id]))
 }
 

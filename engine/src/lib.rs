@@ -19,11 +19,13 @@
 mod accept;
 pub mod batch;
 pub mod bench;
+mod budgets;
 mod builder;
 mod clock;
 pub mod config;
 pub mod control;
 mod crash_point;
+mod decision;
 mod disk;
 pub mod doctor;
 mod driver;
@@ -51,6 +53,7 @@ pub mod tool;
 mod view;
 mod workspaces;
 
+pub use budgets::{BatchCaps, CapReached};
 pub use builder::Builder;
 pub use clock::{Clock, SystemClock, TimerClock, rfc3339};
 pub use config::{Config, data_dir};

@@ -14,6 +14,7 @@ use store::{Epoch, Store};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::budgets::Budgets;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::harness::Harness;
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) tool_facts: Mutex<Vec<ToolFacts>>,
     pub(crate) models: Models,
     pub(crate) harness: Harness,
+    pub(crate) budgets: Budgets,
     pub(crate) runs: Runs,
     pub(crate) report: Report,
     pub(crate) lanes: Mutex<Lanes>,

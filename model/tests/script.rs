@@ -80,7 +80,9 @@ fn ask(state: &RunState, part: &str) -> String {
         ),
         "deadline" => {
             let since = |at: Option<model::Millis>| at.map(|at| at.since(support::START));
-            format!("at {:?}, paused since {:?}", since(core.deadline.at), since(core.deadline.paused_since))
+            let (at, paused) = (since(core.deadline.at), since(core.deadline.paused_since));
+            let extended = if core.deadline.was_extended { ", extended" } else { "" };
+            format!("at {at:?}, paused since {paused:?}{extended}")
         }
         "retries" => format!(
             "charges {}, passing in a row {}, watched after a compaction {}",

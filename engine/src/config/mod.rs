@@ -27,6 +27,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::NaiveDate;
 use serde::{Deserialize, Serialize};
@@ -179,6 +180,11 @@ impl Model {
     pub fn idle_timeout_s(&self) -> u64 {
         let unset = if self.base_url.is_some() { 300 } else { 120 };
         self.idle_timeout_s.unwrap_or(unset)
+    }
+
+    /// The same as a duration; none is never.
+    pub fn idle_timeout(&self) -> Option<Duration> {
+        Some(Duration::from_secs(self.idle_timeout_s())).filter(|timeout| !timeout.is_zero())
     }
 }
 

@@ -61,6 +61,11 @@ impl Driver {
                         () = tokio::time::sleep(DISK_RETRY) => input = moved.input,
                     }
                 }
+                Err(error @ store::Error::Ceiling { .. }) => {
+                    let fact = self.call_refused(error, effect.as_ref(), moved.input.fact)?;
+                    let Some(fact) = fact else { return Ok(()) };
+                    input = Input { fact, ..moved.input };
+                }
                 Err(store::Error::TooLarge { what, got, max }) => {
                     let words = format!("{what} is {got} bytes, at most {max} fit in the journal");
                     input = Input { fact: smaller(moved.input.fact, &words)?, ..moved.input };
@@ -77,6 +82,7 @@ impl Driver {
     }
 
     async fn commit(&mut self, after: &RunState, moved: &Moved) -> Result<bool, store::Error> {
+        self.hold_reservation(after);
         let is_durable = needs_barrier(&self.effects, after);
         let mut encoded = self.encoded.clone();
         let changes = encoded.update(&self.state, after);
@@ -96,7 +102,7 @@ impl Driver {
             payload: moved.to_bytes(),
             puts: self.puts(changes, moved, is_done),
             state_hash: Hash(encoded.state_hash()),
-            requires: if is_done { self.requires_of_end() } else { Vec::new() },
+            requires: self.requires(after, is_done),
             durability: if is_durable { Durability::Durable } else { Durability::Ordered },
         };
         let ticket = self.shared.store.commit(commit);
@@ -110,11 +116,16 @@ impl Driver {
         Ok(is_durable)
     }
 
-    /// Nothing that was acknowledged is left behind by an end, and an end gets its place in its batch.
-    fn requires_of_end(&self) -> Vec<Require> {
-        let seen = Require::InboxLen { run: keys::run_key(self.run), len: self.inbox.len() };
-        let place = |batch: &String| Require::Ceiling { key: keys::ends(batch), add: 1, max: u64::MAX };
-        std::iter::once(seen).chain(self.facts.batch.as_ref().map(place)).collect()
+    /// Nothing that was acknowledged is left behind by an end, and an end gets its place in its batch. The batch counts
+    /// what the run counts.
+    fn requires(&self, after: &RunState, is_done: bool) -> Vec<Require> {
+        let mut requires = self.charges(after);
+        if is_done {
+            requires.push(Require::InboxLen { run: keys::run_key(self.run), len: self.inbox.len() });
+            let place = |batch: &String| Require::Ceiling { key: keys::ends(batch), add: 1, max: u64::MAX };
+            requires.extend(self.facts.batch.as_ref().map(place));
+        }
+        requires
     }
 
     fn puts(&self, changes: Vec<Change>, moved: &Moved, is_done: bool) -> Vec<Put> {
@@ -148,6 +159,7 @@ impl Driver {
         }
         self.effects = after.effects();
         self.state = after;
+        self.settle_reservation();
         let inbox = &self.inbox;
         let shown = self.fold.apply(seq, &moved, &|position| inbox.message(position))?;
         for entry in shown.entries {

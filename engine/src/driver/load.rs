@@ -56,7 +56,11 @@ impl Driver {
         };
         let (encoded, _) = Encoded::all(&state);
         let is_eventful = attached.sink.is_some();
+        let batch = facts.batch.as_deref();
+        let budget = batch.map(|batch| shared.budgets.of(store, batch)).transpose()?;
         let mut driver = Self {
+            budget,
+            reservation: None,
             watched,
             attached,
             run,

@@ -3,6 +3,7 @@
 //! Owns the loop and nothing else: what follows from an outcome is `model`'s, how an effect is performed is in the files
 //! beside this one. No effect is performed before the barrier that covers the state it follows from.
 
+mod budget;
 mod commit;
 mod context;
 mod durable;
@@ -36,6 +37,7 @@ use self::context::Context;
 use self::inbox::Inbox;
 use self::model_call::{ModelCall, ModelNews};
 use self::tool_call::{PlannedCall, Takeover, ToolUpdate, ToolUpdates};
+use crate::budgets::{BatchBudget, Reservation};
 use crate::error::Error;
 use crate::fold::Fold;
 use crate::job::JobFacts;
@@ -93,6 +95,10 @@ pub(crate) struct Driver {
     run: RunId,
     submitted_at: Millis,
     facts: Arc<JobFacts>,
+    /// What the run shares with its batch.
+    budget: Option<Arc<BatchBudget>>,
+    /// Held while a call is asked for or in flight.
+    reservation: Option<Reservation>,
     origin: Arc<Origin>,
 
     state: RunState,

@@ -2,14 +2,17 @@
 //!
 //! Owns the time between the durable intent and the committed answer. It must never ask again: a retry is a new intent.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use model::answer::settle;
-use model::input::{FailureKind, Routes};
-use model::message::{AssistantMessage, StopReason};
+use model::input::{Failure, FailureKind, Routes};
+use model::message::{AssistantMessage, StopReason, Usage};
 use model::{Block, Effect, Fact, Message, Phase};
+use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::perform::failure;
@@ -26,6 +29,12 @@ pub(super) struct ModelCall {
     partial: AssistantMessage,
     /// The first byte has arrived, and nobody was told yet.
     is_opening: bool,
+    /// The longest silence.
+    idle_timeout: Option<Duration>,
+    /// When the silence gets too long; none while there is news.
+    watchdog: Option<Pin<Box<Sleep>>>,
+    /// What the call is charged if nobody learns what it used.
+    reserved: Usage,
 }
 
 /// What the stream told.
@@ -39,7 +48,7 @@ pub(super) enum ModelNews {
     /// The answer is complete.
     Answered(Box<AssistantMessage>),
     /// The call failed.
-    Failed(model::input::Failure),
+    Failed(Failure),
 }
 
 impl ModelCall {
@@ -55,9 +64,13 @@ impl ModelCall {
                         biased;
                         event = self.stream.next() => event,
                         () = grace_after(cancel) => return ModelNews::Answered(Box::new(self.aborted())),
+                        () = silence(&mut self.watchdog, self.idle_timeout) => {
+                            return ModelNews::Failed(self.fallen_silent());
+                        }
                     }
                 }
             };
+            self.watchdog = None;
             match event {
                 Some(StreamEvent::Opened) => self.is_opening = true,
                 Some(StreamEvent::Update(update)) => {
@@ -78,8 +91,29 @@ impl ModelCall {
         AssistantMessage {
             stop_reason: StopReason::Aborted,
             error_message: Some("aborted".to_owned()),
+            usage: self.reserved,
             ..self.partial.clone()
         }
+    }
+
+    fn fallen_silent(&self) -> Failure {
+        let is_text = |block: &Block| matches!(block, Block::Text(text) if !text.trim().is_empty());
+        let seconds = self.idle_timeout.unwrap_or_default().as_secs_f64();
+        Failure {
+            had_text: self.partial.content.iter().any(is_text),
+            usage: self.reserved,
+            ..failure(FailureKind::Idle, &format!("nothing arrived for {seconds} s"))
+        }
+    }
+}
+
+/// Ends when the call has been silent for too long. Whoever waits again goes on with the same silence.
+async fn silence(watchdog: &mut Option<Pin<Box<Sleep>>>, timeout: Option<Duration>) {
+    match timeout {
+        Some(timeout) => {
+            watchdog.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout))).as_mut().await;
+        }
+        None => std::future::pending().await,
     }
 }
 
@@ -107,9 +141,19 @@ impl Driver {
             }
         };
         let partial = opening(&request.model, self.shared.clock.now());
+        let idle_timeout = provider.idle_timeout();
         let stream = provider.stream(request, self.cancel.clone());
+        let reserved = self.state.core.spent.reserved;
         let effect = Effect::CallModel { turn, attempt };
-        self.model = Some(ModelCall { effect, stream, partial, is_opening: false });
+        self.model = Some(ModelCall {
+            effect,
+            stream,
+            partial,
+            is_opening: false,
+            idle_timeout,
+            watchdog: None,
+            reserved,
+        });
         Ok(None)
     }
 
@@ -132,7 +176,7 @@ impl Driver {
     }
 
     /// A failed call, with what else could be asked now.
-    fn call_failed(&self, mut failure: model::input::Failure) -> Fact {
+    fn call_failed(&self, mut failure: Failure) -> Fact {
         let settled = |answer: Box<AssistantMessage>| Box::new(settle(&self.state, self.turn(), *answer));
         failure.partial = failure.partial.map(settled);
         Fact::ModelFailed { failure, routes: Routes::default() }

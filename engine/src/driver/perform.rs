@@ -3,8 +3,10 @@
 //! Owns the way from an effect to its performance. Each effect is performed once while it stands in the state.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::input::{Admission, DrainedItem, Failure, FailureKind, Request as Intended};
+use model::limits::COMPACTION_MS_MAX;
 use model::message::{Role, UserMessage};
 use model::phase::EntryRef;
 use model::{Block, Effect, Fact, Label, Message, Source};
@@ -17,6 +19,9 @@ use crate::harness::default_conversion;
 use crate::keys;
 use crate::provider::{Prepared, Request};
 use crate::tool::ToolSpec;
+
+/// The longest that a summary may take.
+const COMPACTION_MAX: Duration = Duration::from_millis(COMPACTION_MS_MAX);
 
 impl Driver {
     /// Starts every effect that is not under way. Answers the first that is already done.
@@ -62,7 +67,7 @@ impl Driver {
                 let left = until.since(self.shared.clock.now());
                 let performed = Performed { effect, fact: Fact::TimerFired };
                 self.performing.push(Box::pin(async move {
-                    tokio::time::sleep(std::time::Duration::from_millis(left)).await;
+                    tokio::time::sleep(Duration::from_millis(left)).await;
                     performed
                 }));
                 Ok(None)
@@ -130,16 +135,24 @@ impl Driver {
                 Source::Prompt | Source::Steering => sources.steering(self.run).await,
                 Source::FollowUp => sources.follow_up(self.run).await,
             };
-            for message in messages {
+            let poll = self.poll_key();
+            for (n, message) in messages.into_iter().enumerate() {
                 let item = match source {
                     Source::Prompt | Source::Steering => model::inbox::Item::Steering(message),
                     Source::FollowUp => model::inbox::Item::FollowUp(message),
                 };
-                crate::accept::push(&self.shared, self.run, &item, None).await?;
+                let key = crate::accept::poll_item_key(&poll, n, &item);
+                crate::accept::push(&self.shared, self.run, &item, Some(&key)).await?;
             }
         }
         self.read_inbox()?;
         Ok(Fact::Polled)
+    }
+
+    /// Names the poll, also for a later owner: a run is in each polling phase once.
+    fn poll_key(&self) -> String {
+        let phase = postcard::to_stdvec(&self.state.core.phase).unwrap_or_default();
+        blake3::hash(&phase).to_hex().to_string()
     }
 
     async fn prepare_request(&mut self, turn: u32, attempt: u32) -> Fact {
@@ -235,7 +248,11 @@ impl Driver {
         let (at, effect) = (self.shared.clock.now(), effect.clone());
         self.performing.push(Box::pin(async move {
             let summary = match context {
-                Some(context) => context.summarise(&messages).await,
+                Some(context) => {
+                    tokio::time::timeout(COMPACTION_MAX, context.summarise(&messages)).await.unwrap_or_else(
+                        |_| Err(format!("no summary came within {} s", COMPACTION_MAX.as_secs())),
+                    )
+                }
                 None => Err("this engine has no summariser".to_owned()),
             };
             let fact = match summary {

@@ -5,7 +5,7 @@
 
 use model::input::{OnUnknown, Recovered, RecoveryClass};
 use model::state::CallStatus;
-use model::{Effect, Fact, Label, ParkReason, Phase};
+use model::{Effect, Fact, Label, ParkReason, Phase, Scope, Shortage};
 
 use super::Driver;
 use super::tool_call::Takeover;
@@ -154,6 +154,9 @@ impl Driver {
 
     /// What the run needs and does not find parks it; what was missing and is there again lets it go on.
     async fn look_for_missing(&mut self, is_own: bool) -> Result<(), Error> {
+        if let Phase::Parked { reason: ParkReason::Budget(shortage), .. } = &self.state.core.phase {
+            return self.look_for_room(*shortage).await;
+        }
         let phase = &self.state.core.phase;
         let is_missing_already = matches!(phase, Phase::Parked { reason: ParkReason::Missing(_), .. });
         if !is_missing_already && matches!(phase, Phase::Parked { .. } | Phase::Done { .. }) {
@@ -168,6 +171,15 @@ impl Driver {
             (None, true) => self.apply(None, Fact::Released { position: None }).await,
             (Some(_), true) | (None, false) => Ok(()),
         }
+    }
+
+    /// The cap of a batch that was raised lets its runs go on; the writer is asked again, with each call.
+    async fn look_for_room(&mut self, shortage: Shortage) -> Result<(), Error> {
+        let (Scope::Batch, Some(budget)) = (shortage.scope, &self.budget) else { return Ok(()) };
+        if budget.has_room(&*self.shared.store, shortage.budget)? {
+            self.apply(None, Fact::Released { position: None }).await?;
+        }
+        Ok(())
     }
 
     /// What keeps the run from going on, in a few words.

@@ -22,9 +22,10 @@ use super::draft::{TOKEN_BYTES, blank_message};
 use super::fault::Fault;
 use super::http::{Client, Outgoing};
 use super::reader::Speaker;
+use super::secret;
 use super::violation::Violation;
+use super::watchdog::{STALL_FACTOR, Watchdog};
 use super::{Intent, ModelProvider, Request, StreamEvent, anthropic, openai_chat, openai_responses, price};
-use super::{secret, watchdog::Watchdog};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Api, Model, Profile};
 
@@ -160,7 +161,7 @@ impl ModelProvider for Remote {
             key_header: self.key_header(),
             price: self.model.price.clone(),
             client: self.client.clone(),
-            watchdog: Watchdog::new(Duration::from_secs(self.model.idle_timeout_s())),
+            watchdog: Watchdog::new(self.model.idle_timeout().unwrap_or_default()),
             tap: None,
         };
         stream::unfold(Box::new(Call::new(plan, abort)), |mut call| async move {
@@ -168,6 +169,12 @@ impl ModelProvider for Remote {
             Some((event, call))
         })
         .boxed()
+    }
+
+    /// The call itself watches the bytes. The engine's watch is for what arrives and tells nothing: a protocol has
+    /// keep-alives of its own.
+    fn idle_timeout(&self) -> Option<Duration> {
+        self.model.idle_timeout().map(|idle| idle * STALL_FACTOR)
     }
 
     /// A run goes on with a model whose address or price has changed; without a key it cannot.

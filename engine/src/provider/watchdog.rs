@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How many idle times may pass without an event of the protocol.
-const STALL_FACTOR: u32 = 5;
+pub(super) const STALL_FACTOR: u32 = 5;
 
 /// When a call is given up.
 #[derive(Clone, Copy, Debug)]

@@ -81,6 +81,7 @@ pub(super) fn details(fact: &Fact) -> String {
             None => "found again".to_owned(),
         },
         Fact::Extended { by, .. } => extension(by),
+        Fact::BudgetRefused(shortage) => format!("{shortage}, {} short", shortage.lacks),
         Fact::Polled | Fact::StreamOpened | Fact::TimerFired | Fact::DeadlinePassed | Fact::Stopped => {
             String::new()
         }

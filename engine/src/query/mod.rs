@@ -18,6 +18,7 @@ mod status;
 mod tests;
 mod transcript;
 mod why;
+mod words;
 
 pub use find::{find_run, parse_call};
 pub use journal::{InboxRow, JournalRow, JournalRows, inbox_rows, journal};
@@ -30,6 +31,7 @@ pub use show::{
 pub use status::Status;
 pub use transcript::{session_transcript, transcript};
 pub use why::{Why, why};
+pub use words::quoted;
 
 use model::encode::Part;
 use model::state::Core;

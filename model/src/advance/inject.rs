@@ -29,6 +29,7 @@ impl Mover<'_> {
             Fact::Released { position } => self.take_stale(*position),
             Fact::Admitted(_)
             | Fact::RequestPrepared(_)
+            | Fact::BudgetRefused(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
             | Fact::ModelFailed { .. }

@@ -3,6 +3,7 @@
 //! Owns which decision lifts which reason. Time spent here does not count against the deadline.
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
+use crate::guard::budget::{Scope, Shortage, relieves};
 use crate::input::Fact;
 use crate::phase::{ParkReason, Phase, StreamStage};
 
@@ -25,20 +26,25 @@ impl Mover<'_> {
             Fact::Released { position } => {
                 self.take_control(*position);
                 match reason {
+                    // What its batch may use is no fact of the run: the writer is asked again.
+                    ParkReason::Budget(Shortage { scope: Scope::Batch, .. }) => self.unpark(from),
                     ParkReason::Missing(_) | ParkReason::Quarantine => {
                         self.state.core.crashes = crate::state::Crashes::default();
                         self.unpark(from);
                         self.go_on(from);
                     }
                     // These wait for another kind of decision; the release is taken and changes nothing.
-                    ParkReason::Approval | ParkReason::UnknownOutcome | ParkReason::Budget(_) => {}
+                    ParkReason::Approval
+                    | ParkReason::UnknownOutcome
+                    | ParkReason::Budget(Shortage { scope: Scope::Run, .. }) => {}
                 }
             }
             Fact::Extended { position, by } => {
                 self.extend(*position, *by);
                 match reason {
-                    ParkReason::Budget(_) => self.unpark_budget(from),
-                    ParkReason::Approval
+                    ParkReason::Budget(shortage) if relieves(*by, *shortage) => self.unpark_budget(from),
+                    ParkReason::Budget(_)
+                    | ParkReason::Approval
                     | ParkReason::UnknownOutcome
                     | ParkReason::Quarantine
                     | ParkReason::Missing(_) => {}
@@ -52,6 +58,7 @@ impl Mover<'_> {
             | Fact::Polled
             | Fact::Drained { .. }
             | Fact::RequestPrepared(_)
+            | Fact::BudgetRefused(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
             | Fact::ModelFailed { .. }
@@ -107,7 +114,7 @@ impl Mover<'_> {
         }
     }
 
-    /// The cap is asked again: an extension of something else changes nothing.
+    /// The cap is asked again: it may have been raised by less than what is short.
     fn unpark_budget(&mut self, from: &Phase) {
         self.unpark(from);
         if let Phase::Stream { turn, attempt: 0, stage: StreamStage::Ready } = from {

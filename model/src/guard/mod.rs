@@ -1,5 +1,6 @@
 //! The guards: pure functions that stop what would otherwise never stop. They decide from what they are given
 //! and never do anything themselves.
 
+pub mod budget;
 pub mod loops;
 pub mod retry;

@@ -17,6 +17,7 @@ pub use submission::{Admission, DrainedItem, Submission};
 
 use serde::{Deserialize, Serialize};
 
+use crate::guard::budget::Shortage;
 use crate::ids::{Label, Millis};
 use crate::message::{AssistantMessage, Message, ToolResult, Usage};
 use crate::phase::EntryRef;
@@ -185,6 +186,8 @@ pub enum Fact {
         /// What is added.
         by: Extension,
     },
+    /// A model call was refused by a budget that runs share.
+    BudgetRefused(Shortage),
 }
 
 impl Fact {
@@ -216,6 +219,7 @@ impl Fact {
             Self::Missing { .. } => "missing",
             Self::Released { .. } => "released",
             Self::Extended { .. } => "extended",
+            Self::BudgetRefused(_) => "budget_refused",
         }
     }
 

@@ -13,6 +13,7 @@ use model::input::{Hook, OnUnknown, Resolution};
 use model::message::Usage;
 use model::phase::{EntryRef, Phase};
 use model::state::{Limits, Owner, Wants};
+use model::{Budget, Scope, Shortage};
 use model::{Label, Message, Millis, Moved, RunId, RunState, Submission, ToolResult, advance};
 
 /// When every scripted run is submitted.
@@ -127,6 +128,10 @@ impl Script {
             "polled" => Fact::Polled,
             "drained" => facts::drained(rest),
             "prepared" => facts::prepared(rest.first().map_or(0, |word| number(word))),
+            "budget_refused" => {
+                let lacks = rest.first().map_or(1, |word| number(word));
+                Fact::BudgetRefused(Shortage { budget: Budget::Calls, scope: Scope::Batch, lacks })
+            }
             "opened" => Fact::StreamOpened,
             "answered" => {
                 let message = facts::answer(rest);

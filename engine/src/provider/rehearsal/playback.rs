@@ -133,12 +133,13 @@ impl Playback {
                 let usage = self.plan.meter.usage(&parts);
                 self.done(parts, usage, stop_reason, None)
             }
-            Ending::Failed { failure, after } => {
-                let (failure, after) = (failure.clone(), *after);
-                if !after.is_zero() && self.is_aborted_within(after).await {
-                    return self.aborted();
-                }
+            Ending::Failed(failure) => {
+                let failure = failure.clone();
                 self.failed(failure)
+            }
+            Ending::Silence => {
+                self.abort.cancelled().await;
+                self.aborted()
             }
         }
     }
