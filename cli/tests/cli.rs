@@ -329,6 +329,28 @@ fn a_killed_run_goes_on_without_repeating_what_was_done() {
     session.check("killed.txt");
 }
 
+/// Five kills in one model call: the batch goes on after each, and then holds the run back until somebody releases it.
+#[test]
+fn a_run_that_is_under_way_at_every_kill_is_quarantined() {
+    let mut session = Session::new();
+    session.file("slow.json", r#"{"turns":[{"text":"at last","delay_ms":4000}]}"#);
+    session.file("jobs.jsonl", "{\"custom_id\":\"only\",\"prompt\":\"go\"}\n");
+    let arguments = ["batch", "run", "jobs.jsonl", "--model", "rehearsal:slow.json"];
+    for life in 1..=5 {
+        let mut owner = session.start(&arguments);
+        session.wait_for_many("request_prepared", life);
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+    }
+    session.sprag(&arguments);
+    let run = session.newest();
+    session.sprag(&["resume"]);
+    session.sprag(&["why", &run]);
+    session.sprag(&["release", &run]);
+    session.sprag(&arguments);
+    session.check("quarantined.txt");
+}
+
 #[test]
 fn a_signal_stops_and_names_the_command_that_continues() {
     for (sent, name) in [(Signal::INT, "interrupted.txt"), (Signal::TERM, "terminated.txt")] {

@@ -18,12 +18,14 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::harness::Harness;
 use crate::lanes::Lanes;
+use crate::lives::Lives;
 use crate::models::Models;
 use crate::provider::ModelProvider;
 use crate::report::Report;
 use crate::runs::Runs;
 use crate::shared::Shared;
 use crate::supervisor::{self, Supervisors};
+use crate::suspects::Suspects;
 use crate::tool::Tool;
 use crate::tool::bash::Bash;
 use crate::tool::builtin::{BUILTIN, builtin};
@@ -155,6 +157,7 @@ impl Builder {
         let tools = Registry::new(builtins.chain(bash).chain(self.tools).collect())
             .map_err(|error| Error::Setup(error.to_string()))?;
         let epoch = store.claim()?;
+        let lives = Lives::read(&*store, self.store_options.boot_id)?;
         let width = usize::try_from(self.config.defaults.concurrency.get()).unwrap_or(usize::MAX);
         let shared = Shared {
             store,
@@ -174,6 +177,8 @@ impl Builder {
             runs: Runs::default(),
             report: Report::default(),
             lanes: Mutex::new(Lanes::new(width)),
+            lives,
+            suspects: Suspects::default(),
             stop: CancellationToken::new(),
             drain: CancellationToken::new(),
             unheard: tokio::sync::mpsc::channel(1).0,

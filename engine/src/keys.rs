@@ -101,6 +101,9 @@ pub(crate) fn item(run: RunId, key: &str) -> Vec<u8> {
     hashed(b'i', &[&run.to_string(), key])
 }
 
+/// How the engines of this store have ended.
+pub(crate) const LIVES: &[u8] = b"v";
+
 /// A letter and the hash of length-prefixed names: of fixed length whatever the names are.
 fn hashed(letter: u8, names: &[&str]) -> Vec<u8> {
     let mut key = vec![letter];

@@ -21,9 +21,11 @@ use crate::harness::Harness;
 use crate::job::JobFacts;
 use crate::job::ToolLimits;
 use crate::lanes::Lanes;
+use crate::lives::Lives;
 use crate::models::Models;
 use crate::report::Report;
 use crate::runs::{Runs, lock};
+use crate::suspects::Suspects;
 use crate::tool::ToolSpec;
 use crate::tool::bash;
 use crate::tool::builtin::BUILTIN;
@@ -54,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) runs: Runs,
     pub(crate) report: Report,
     pub(crate) lanes: Mutex<Lanes>,
+    pub(crate) lives: Lives,
+    pub(crate) suspects: Suspects,
     /// Makes the workspaces of jobs that name none; none for an engine in memory.
     pub(crate) workspaces: Option<Workspaces>,
     /// Turns that got a complete answer since the engine was opened.

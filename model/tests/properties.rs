@@ -181,8 +181,10 @@ impl Drive {
         let indexed = ["returned", "approve", "deny"];
         match choices.next(8) {
             0 => choices.pick(&["cancel", "handoff", "deadline"]).to_owned(),
-            1 => choices.pick(&["resumed", "resumed rebooted"]).to_owned(),
-            2 => choices.pick(&["stopped", "missing the key"]).to_owned(),
+            1 => choices
+                .pick(&["resumed", "resumed rebooted", "resumed crashed", "resumed on_trial"])
+                .to_owned(),
+            2 => choices.pick(&["stopped", "missing the key", "quarantined"]).to_owned(),
             3 => choices.pick(&["released", "extended tokens=50"]).to_owned(),
             4 => format!("{} {call}", choices.pick(&indexed)),
             5 => format!("resolve {call} {}", choices.pick(&["ran", "retry"])),

@@ -157,6 +157,9 @@ impl Driver {
         if after.core.spent.turns > self.state.core.spent.turns {
             self.shared.turns.fetch_add(1, Ordering::Relaxed);
         }
+        if self.state.core.crashes.is_tried && !after.core.crashes.is_tried {
+            self.shared.suspects.pass(self.run);
+        }
         self.effects = after.effects();
         self.state = after;
         self.settle_reservation();

@@ -213,7 +213,7 @@ impl Driver {
         self.inbox.has_control(&self.state.core.cursors)
     }
 
-    /// A cancel, a person's decision or the deadline: they go before whatever the phase would do next.
+    /// A cancel, a person's decision, the deadline or a quarantine: they go before whatever the phase would do next.
     fn next_decision(&mut self) -> Option<Fact> {
         if let Some(fact) = self.abort_of_program() {
             return Some(fact);
@@ -224,7 +224,16 @@ impl Driver {
         let core = &self.state.core;
         let is_counting = core.abort.is_none() && core.deadline.paused_since.is_none();
         let is_past = core.deadline.at.is_some_and(|at| at <= self.shared.clock.now());
-        (is_counting && is_past).then_some(Fact::DeadlinePassed)
+        if is_counting && is_past {
+            return Some(Fact::DeadlinePassed);
+        }
+        let is_held = core.abort.is_none() && core.crashes.verdict().is_some() && self.is_under_way();
+        is_held.then_some(Fact::Quarantined)
+    }
+
+    /// The run has begun, and neither waits for a person nor has ended.
+    fn is_under_way(&self) -> bool {
+        !matches!(self.state.core.phase, Phase::Queued | Phase::Parked { .. } | Phase::Done { .. })
     }
 
     fn abort_of_program(&self) -> Option<Fact> {

@@ -88,16 +88,22 @@ impl Driver {
         let previous = store.scan(&key, None, 1)?.into_iter().find_map(|(_, value)| {
             Some(model::RunId(value.as_slice().try_into().ok()?)).filter(|previous| *previous != self.run)
         });
-        let mut window = None;
+        let (mut window, mut critical_tool_loop_seen) = (None, false);
         if let Some(previous) = previous {
-            window = load_state(store, previous)?.map(|(state, _)| state.window);
+            if let Some((state, _)) = load_state(store, previous)? {
+                // A prompt gives the model a new chance; a continuation does not.
+                let is_continuation = self.fold.submission().prompts.is_empty();
+                critical_tool_loop_seen = is_continuation && state.core.critical_tool_loop_seen;
+                window = Some(state.window);
+            }
             let own = std::mem::take(&mut self.context).into_entries();
             for entry in session_context(store, previous)?.into_iter().chain(own) {
                 self.context.push(entry);
             }
         }
         let window = window.filter(|window| !window.is_empty());
-        Ok(Admission { previous, window, is_tainted: self.context.is_tainted() })
+        let is_tainted = self.context.is_tainted();
+        Ok(Admission { previous, window, critical_tool_loop_seen, is_tainted })
     }
 
     /// The messages that the phase injects.

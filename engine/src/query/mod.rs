@@ -23,7 +23,7 @@ mod words;
 pub use find::{find_run, parse_call};
 pub use journal::{InboxRow, JournalRow, JournalRows, inbox_rows, journal};
 pub use list::{Counts, Filter, RunRow, counts, list};
-pub use recent::TurnRow;
+pub use recent::{BlockedLoop, TurnRow};
 pub use show::{
     CallRow, Chain, Counters, DeadlineView, Guards, HeadView, InboxView, JobView, LimitsView, RetryCounters,
     RunView, Spending, TakenView, UsageView, show,

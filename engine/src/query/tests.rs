@@ -191,6 +191,7 @@ fn parked_view() -> Value {
         },
         "guards": {
             "critical_tool_loop_seen": false, "idle_breaker": 0, "loop_window": 1, "loop_warnings": 0,
+            "blocked_loop": null,
             "crashes": 0, "is_tainted": false,
         },
         "usage": { "input": 10, "output": 2, "cache_read": 0, "cache_write": 0 },

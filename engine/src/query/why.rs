@@ -5,8 +5,7 @@
 
 use model::inbox::Item;
 use model::phase::ParkReason;
-use model::state::CallStatus;
-use model::state::Core;
+use model::state::{CallStatus, Core};
 use model::{Budget, Label, Outcome, Phase, RunId, Scope, Shortage};
 use serde::Serialize;
 use store::{Store, Stream};
@@ -113,10 +112,10 @@ fn parked(
             Why::new("It waits for an approval", format!("sprag show {run}"))
         }),
         ParkReason::UnknownOutcome => unknown_outcome(snapshot, recent),
-        ParkReason::Quarantine => Why::new(
-            "It was under way each time the engine ended uncleanly, and is held back",
-            format!("sprag release {run}"),
-        ),
+        ParkReason::Quarantine => {
+            let sentence = format!("It is held back, because {}", quarantine(snapshot.core()));
+            Why::new(sentence, format!("sprag release {run}"))
+        }
         ParkReason::Budget(shortage) => budget(store, snapshot, *shortage)?,
         ParkReason::Missing(label) => {
             let verb = if has_owner { "release" } else { "resume" };
@@ -124,6 +123,13 @@ fn parked(
             Why::new(sentence, format!("sprag {verb} {run}"))
         }
     })
+}
+
+/// What a quarantined run did.
+pub(super) fn quarantine(core: &Core) -> String {
+    let verdict = core.crashes.verdict();
+    // A quarantine keeps what it was decided from.
+    verdict.map_or_else(|| "it ended the engine again and again".to_owned(), |verdict| verdict.to_string())
 }
 
 /// The first call that waits for approval.

@@ -28,10 +28,11 @@ impl Mover<'_> {
             }
             Fact::DeadlinePassed => self.deadline_passed(),
             // The head may have moved with the old owner's last breath: the plan is made again.
-            Fact::Resumed { epoch, boot_id } => {
-                self.note_owner(*epoch, *boot_id);
+            Fact::Resumed { epoch, boot_id, suspicion } => {
+                self.note_owner(*epoch, *boot_id, *suspicion);
                 self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready });
             }
+            Fact::Quarantined => return self.quarantine(),
             Fact::Stopped => self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready }),
             Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),

@@ -21,7 +21,8 @@ impl Mover<'_> {
                 self.note_deadline();
                 self.abort_unless_asking(stage);
             }
-            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Resumed { epoch, boot_id, suspicion } => self.note_owner(*epoch, *boot_id, *suspicion),
+            Fact::Quarantined => return self.quarantine(),
             Fact::Stopped => {}
             Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),

@@ -62,7 +62,7 @@ impl Mover<'_> {
 
     /// After `turn_end`: A3, the end of a run in a critical loop, and the hook that prepares the next turn.
     pub(super) fn after_turn(&mut self, turn_end: TurnEnd, is_terminal: bool) {
-        self.state.core.crashes.since_turn = 0;
+        self.state.core.crashes.complete_turn();
         if self.is_aborting() {
             self.abort();
         } else if is_terminal {

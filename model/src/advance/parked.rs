@@ -4,6 +4,7 @@
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
 use crate::guard::budget::{Scope, Shortage, relieves};
+use crate::guard::crashes::Crashes;
 use crate::input::Fact;
 use crate::phase::{ParkReason, Phase, StreamStage};
 
@@ -28,8 +29,12 @@ impl Mover<'_> {
                 match reason {
                     // What its batch may use is no fact of the run: the writer is asked again.
                     ParkReason::Budget(Shortage { scope: Scope::Batch, .. }) => self.unpark(from),
-                    ParkReason::Missing(_) | ParkReason::Quarantine => {
-                        self.state.core.crashes = crate::state::Crashes::default();
+                    ParkReason::Quarantine => {
+                        self.state.core.crashes = Crashes::default();
+                        self.unpark(from);
+                        self.go_on(from);
+                    }
+                    ParkReason::Missing(_) => {
                         self.unpark(from);
                         self.go_on(from);
                     }
@@ -50,7 +55,7 @@ impl Mover<'_> {
                     | ParkReason::Missing(_) => {}
                 }
             }
-            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Resumed { epoch, boot_id, suspicion } => self.note_owner(*epoch, *boot_id, *suspicion),
             Fact::Stopped => {}
             // The time of a parked run stands still.
             Fact::DeadlinePassed
@@ -67,6 +72,7 @@ impl Mover<'_> {
             | Fact::HookReturned { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
+            | Fact::Quarantined
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }

@@ -49,13 +49,14 @@ impl Mover<'_> {
                 self.note_deadline();
                 self.abort_unless_called(is_called);
             }
-            Fact::Resumed { epoch, boot_id } => {
-                self.note_owner(*epoch, *boot_id);
+            Fact::Resumed { epoch, boot_id, suspicion } => {
+                self.note_owner(*epoch, *boot_id, *suspicion);
                 // A call that was in flight is found to be lost first.
                 if !is_called {
                     self.tell_lost_files();
                 }
             }
+            Fact::Quarantined => return self.quarantine(),
             Fact::Stopped => self.lose_call(turn, attempt, is_called),
             Fact::Missing { what } => {
                 self.lose_call(turn, attempt, is_called);

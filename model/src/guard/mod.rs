@@ -2,5 +2,6 @@
 //! and never do anything themselves.
 
 pub mod budget;
+pub mod crashes;
 pub mod loops;
 pub mod retry;

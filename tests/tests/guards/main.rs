@@ -1,4 +1,4 @@
-//! The guards at work: in real batches, driven by rehearsals.
+//! The guards at work: real batches, real processes, real ends.
 #![allow(
     clippy::unwrap_used,
     missing_docs,
@@ -6,6 +6,8 @@
 )]
 
 mod budgets;
+mod crash_loops;
 mod deadline;
+mod loops;
 mod stage;
 mod watchdog;
