@@ -10,12 +10,14 @@ use model::inbox::Item;
 use model::{LOGIC_VERSION, Record, RunId, RunState};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream, Ticket};
 
+use crate::config::Config;
 use crate::driver::load_state;
 use crate::error::Error;
-use crate::job::{self, Job, Meta};
+use crate::job::{self, Job, Meta, Requested};
 use crate::keys::{self, Lane};
 use crate::models::ModelError;
 use crate::provider::ModelProvider;
+use crate::routes::{self, Candidate};
 use crate::shared::Shared;
 
 /// Code of a run's first record in raw listings.
@@ -80,15 +82,13 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
             message.at = at;
         }
     }
-    let (mut submission, facts) = job::submission(
-        run,
-        shared.owner(),
-        &job,
-        &shared.config,
-        shared.wants(),
-        &model,
-        provider.identity(),
-    );
+    let requested = Requested {
+        name: &model,
+        identity: provider.identity(),
+        candidates: candidates(&shared.config, &job, &model),
+    };
+    let (mut submission, facts) =
+        job::submission(run, shared.owner(), &job, &shared.config, shared.wants(), requested);
     submission.wants.has_sources |= is_attached;
     let state = RunState::new(&submission, at);
     let (encoded, changes) = Encoded::all(&state);
@@ -120,6 +120,15 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
         durability: Durability::Durable,
     });
     Ok(Submitting { run, lane, ticket })
+}
+
+/// The models that may be asked for a job. Whoever asks for another model than the default wants just that one.
+pub(crate) fn candidates(config: &Config, job: &Job, model: &str) -> Arc<[Candidate]> {
+    let defaults = &config.defaults;
+    let is_strict = job.model.is_some() && job.model != defaults.model;
+    let fallback = if is_strict { &[] } else { defaults.fallback.as_slice() };
+    let fallback: Vec<String> = fallback.iter().map(|name| with_absolute_path(name).into_owned()).collect();
+    routes::candidates(model, &fallback, config)
 }
 
 /// The name of a model that is a file, with the file's absolute path: whoever resumes the run may stand elsewhere.

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use model::inbox::Item;
 use model::{Millis, ParkReason, Phase, RunId, RunState, Scope, Shortage};
 use store::{JournalStore, Store};
 
 use crate::accept::{self, Accepted, Submitting};
 use crate::budgets::{self, BatchCaps, BatchFacts};
-use crate::driver::{Attached, Driver, Left, load_state};
+use crate::driver::{Asleep, Attached, Driver, Left, Paused, load_state};
 use crate::error::Error;
 use crate::handle::RunHandle;
 use crate::job::Job;
@@ -220,22 +221,62 @@ impl Engine {
         }
     }
 
+    /// Moves a run until it rests. Each time that it sleeps its driver goes, and another one is loaded for it later. What
+    /// drives is on the heap: a run that sleeps, or waits to be loaded, does not keep room for it.
     fn spawn(&self, run: RunId, attached: Attached, holds_slot: bool) {
         let engine = self.clone();
         self.driving.count.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
-            let left = engine.drive(run, attached).await;
-            engine.settle(run, left, holds_slot);
+            let mut asleep = engine.start_driver(run, attached, holds_slot).await;
+            while let Some(sleeping) = asleep {
+                asleep = engine.sleep(sleeping, holds_slot).await;
+            }
             engine.driving.count.fetch_sub(1, Ordering::AcqRel);
             engine.driving.changed.notify_waiters();
         });
     }
 
-    async fn drive(&self, run: RunId, attached: Attached) -> Result<Left, Error> {
+    async fn start_driver(&self, run: RunId, attached: Attached, holds_slot: bool) -> Option<Box<Asleep>> {
         self.shared.lives.begin(&self.shared).await;
-        let mut driver = Box::new(Driver::load(Arc::clone(&self.shared), run, attached)?);
-        Box::pin(driver.settle()).await?;
-        driver.drive().await
+        let room = if attached.is_some() { None } else { self.shared.room_to_load().await };
+        let driven = async {
+            let mut driver = Driver::load(Arc::clone(&self.shared), run, attached, room)?;
+            Box::pin(driver.settle()).await?;
+            driver.drive().await
+        };
+        self.drive(run, driven, holds_slot).await
+    }
+
+    async fn sleep(&self, mut asleep: Box<Asleep>, holds_slot: bool) -> Option<Box<Asleep>> {
+        let news = asleep.until_needed(&self.shared).await;
+        let room = self.shared.room_to_load().await;
+        let run = asleep.run();
+        let driven = async {
+            let mut driver = Driver::wake(Arc::clone(&self.shared), *asleep, room)?;
+            if let Some(news) = news {
+                Box::pin(driver.take_news(*news)).await?;
+            }
+            driver.drive().await
+        };
+        self.drive(run, driven, holds_slot).await
+    }
+
+    /// Answers what stays if the run sleeps; none once it rests.
+    fn drive<'a>(
+        &'a self,
+        run: RunId,
+        driven: impl Future<Output = Result<Paused, Error>> + Send + 'a,
+        holds_slot: bool,
+    ) -> BoxFuture<'a, Option<Box<Asleep>>> {
+        Box::pin(async move {
+            let left = match driven.await {
+                Ok(Paused::Sleeps(asleep)) => return Some(Box::new(asleep)),
+                Ok(Paused::Rests(left)) => Ok(left),
+                Err(error) => Err(error),
+            };
+            self.settle(run, left, holds_slot);
+            None
+        })
     }
 
     /// A driver has ended: its slot and, if the run has ended, its place in the lane are free.

@@ -67,6 +67,14 @@ pub(crate) fn session(session: &str) -> Vec<u8> {
     hashed(b's', &[session])
 }
 
+/// Prefix of the profiles whose health is not that of one without failures.
+pub(crate) const PROFILES: &[u8] = b"p";
+
+/// The health of a profile.
+pub(crate) fn profile(name: &str) -> Vec<u8> {
+    hashed(b'p', &[name])
+}
+
 /// How many runs of a batch have ended. The store adds one with each end, so what the record of an end puts here is the
 /// run's place among the ends of its batch, from 1.
 pub(crate) fn ends(batch: &str) -> Vec<u8> {

@@ -129,7 +129,8 @@ impl Known {
         path: &Path,
         file: JobsFile,
     ) -> Result<Self, Error> {
-        let mut known = Self { bad: file.bad, ..Self::default() };
+        let tracked = Vec::with_capacity(file.jobs.len());
+        let mut known = Self { bad: file.bad, tracked, ..Self::default() };
         for job in file.jobs {
             let line = job.line;
             if let Some(reason) = known.take(store, engine, batch, job)? {

@@ -45,6 +45,9 @@ pub const SECONDS_MAX: u64 = 10 * 365 * 24 * 3600;
 /// The bounds of `tools.NAME.output_bytes_max`: room for the note of what was cut, and one journal frame.
 pub const OUTPUT_BYTES: std::ops::RangeInclusive<u64> = 1024..=16 << 20;
 
+/// The most models that `defaults.fallback` may name.
+pub const FALLBACKS_MAX: usize = 16;
+
 /// The bounds of `tools.NAME.output_spool_bytes_max`: a page, and one terabyte.
 pub const OUTPUT_SPOOL_BYTES: std::ops::RangeInclusive<u64> = 4096..=1 << 40;
 

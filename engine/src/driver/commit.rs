@@ -17,6 +17,7 @@ use super::Driver;
 use crate::crash_point;
 use crate::error::Error;
 use crate::keys;
+use crate::profiles::HealthChange;
 
 /// Wait between tries while the disk refuses to take a commit.
 const DISK_RETRY: Duration = Duration::from_secs(1);
@@ -83,11 +84,19 @@ impl Driver {
 
     async fn commit(&mut self, after: &RunState, moved: &Moved) -> Result<bool, store::Error> {
         self.hold_reservation(after);
-        let is_durable = needs_barrier(&self.effects, after);
+        let verdict = self.verdict(after, &moved.input.fact);
+        let health = match &verdict {
+            Some(verdict) => self.shared.profiles.change(verdict).await,
+            None => None,
+        };
+        // What other runs go by is not taken back.
+        let is_durable = health.is_some() || needs_barrier(&self.effects, after);
         let mut encoded = self.encoded.clone();
         let changes = encoded.update(&self.state, after);
         let is_done = matches!(after.core.phase, Phase::Done { .. });
         let run = keys::run_key(self.run);
+        let mut puts = self.puts(changes, moved, is_done);
+        puts.extend(health.as_ref().map(HealthChange::put));
         let commit = Commit {
             stream: Stream::Run(run),
             expect_seq: after.core.seq,
@@ -100,7 +109,7 @@ impl Driver {
                 ends_stream: is_done,
             },
             payload: moved.to_bytes(),
-            puts: self.puts(changes, moved, is_done),
+            puts,
             state_hash: Hash(encoded.state_hash()),
             requires: self.requires(after, is_done),
             durability: if is_durable { Durability::Durable } else { Durability::Ordered },
@@ -112,6 +121,7 @@ impl Driver {
             // It never reached the writer. Whatever else befalls an ordered commit is met at the next barrier.
             return Err(error);
         }
+        health.into_iter().for_each(HealthChange::keep);
         self.encoded = encoded;
         Ok(is_durable)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use model::input::{Admission, DrainedItem, Failure, FailureKind, Request as Intended};
 use model::limits::COMPACTION_MS_MAX;
-use model::message::{Role, UserMessage};
+use model::message::{Role, Usage, UserMessage};
 use model::phase::EntryRef;
 use model::{Block, Effect, Fact, Label, Message, Source};
 
@@ -17,7 +17,7 @@ use super::{Driver, Performed};
 use crate::error::Error;
 use crate::harness::default_conversion;
 use crate::keys;
-use crate::provider::{Prepared, Request};
+use crate::provider::{Intent, Prepared, Request};
 use crate::tool::ToolSpec;
 
 /// The longest that a summary may take.
@@ -162,36 +162,37 @@ impl Driver {
     }
 
     async fn prepare_request(&mut self, turn: u32, attempt: u32) -> Fact {
-        let request = self.request(turn, attempt).await;
-        let intent = match self.shared.models.resolve(self.model_name(), &self.shared.config) {
-            Ok(provider) => provider.prepare(&request),
+        (self.paying, self.refused_request) = (None, None);
+        let provider = match self.shared.models.resolve(self.model_name(), &self.shared.config) {
+            Ok(provider) => provider,
             Err(error) => return Fact::Missing { what: Label::from(error.to_string().as_str()) },
         };
-        self.request = Some(request);
-        match intent {
-            Ok(intent) => Fact::RequestPrepared(Intended {
-                hash: intent.hash,
-                converter_version: intent.converter_version,
-                edits: None,
-                profile: self.state.core.retries.profile,
-                reserve: intent.reserve,
-            }),
-            // The request could not even be built; the call counts as made and failed.
-            Err(failure) => {
-                self.refused_request = Some(failure);
-                Fact::RequestPrepared(Intended {
-                    hash: [0; 32],
-                    converter_version: 0,
-                    edits: None,
-                    profile: self.state.core.retries.profile,
-                    reserve: Default::default(),
-                })
+        let (profile, refusal) = self.choose_profile();
+        let intent = match refusal {
+            Some(failure) => Err(failure),
+            None => {
+                let request = self.request(turn, attempt, profile).await;
+                let intent = provider.prepare(&request);
+                self.request = Some(request);
+                intent
             }
-        }
+        };
+        // A call that cannot be made counts as made and failed.
+        let intent = intent.unwrap_or_else(|failure| {
+            self.refused_request = Some(failure);
+            Intent { hash: [0; 32], converter_version: 0, reserve: Usage::default() }
+        });
+        Fact::RequestPrepared(Intended {
+            hash: intent.hash,
+            converter_version: intent.converter_version,
+            edits: None,
+            profile,
+            reserve: intent.reserve,
+        })
     }
 
     /// The request of a model call: the context as the model is to see it.
-    pub(super) async fn request(&mut self, turn: u32, attempt: u32) -> Request {
+    pub(super) async fn request(&mut self, turn: u32, attempt: u32, profile: u8) -> Request {
         let mut messages = match &self.shared.harness.context {
             None => self.context.seen(),
             Some(context) => {
@@ -209,18 +210,12 @@ impl Driver {
             turn,
             attempt,
             model: self.model_name().to_owned(),
-            profile: self.profile(),
+            profile: self.facts.profile(&self.state.core.model, profile).map(str::to_owned),
             thinking: self.state.core.thinking.as_str().to_owned(),
             system: self.facts.system.as_deref().map(Arc::from),
             messages,
             tools: self.tools(),
         }
-    }
-
-    /// The name of the profile in force; none if the model has no list of them.
-    fn profile(&self) -> Option<String> {
-        let model = self.shared.config.models.get(self.model_name())?;
-        model.profiles.get(usize::from(self.state.core.retries.profile)).cloned()
     }
 
     /// The run's tools, then those that the harness has found for calls of the context.

@@ -55,7 +55,7 @@ pub struct Request {
     pub attempt: u32,
     /// The model's name.
     pub model: String,
-    /// The profile whose key is used; the model's first if none.
+    /// Name of the profile whose key pays; none: the model's own key does. Not part of the request's hash.
     pub profile: Option<String>,
     /// The thinking level, `off` for none.
     pub thinking: String,

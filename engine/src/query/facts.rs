@@ -40,7 +40,10 @@ pub(super) fn details(fact: &Fact) -> String {
         }
         Fact::RequestPrepared(request) => {
             let digits: String = request.hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-            format!("request {digits}")
+            match request.profile {
+                0 => format!("request {digits}"),
+                profile => format!("request {digits}, profile {profile}"),
+            }
         }
         Fact::ModelAnswered { message } => answer(message),
         Fact::ModelFailed { failure, .. } => short(&failure_text(failure)),

@@ -12,6 +12,7 @@ mod list;
 mod names;
 mod present;
 mod recent;
+mod routes;
 mod show;
 mod status;
 #[cfg(test)]
@@ -24,6 +25,7 @@ pub use find::{find_run, parse_call};
 pub use journal::{InboxRow, JournalRow, JournalRows, inbox_rows, journal};
 pub use list::{Counts, Filter, RunRow, counts, list};
 pub use recent::{BlockedLoop, TurnRow};
+pub use routes::{CoolingRow, RoutesView};
 pub use show::{
     CallRow, Chain, Counters, DeadlineView, Guards, HeadView, InboxView, JobView, LimitsView, RetryCounters,
     RunView, Spending, TakenView, UsageView, show,

@@ -15,6 +15,7 @@ use store::{Hash, Store};
 use super::list::RunRow;
 use super::names::{call_name, class_name};
 use super::recent::{BlockedLoop, Recent, TurnRow};
+use super::routes::RoutesView;
 use super::status::turn_of;
 use super::why::quarantine;
 use super::{Snapshot, present};
@@ -36,6 +37,8 @@ pub struct RunView {
     pub job: JobView,
     /// Why it ended, unless it completed, or why it is held back.
     pub reason: Option<String>,
+    /// What it may ask of models, and who pays.
+    pub routes: RoutesView,
     /// What it has done.
     pub counters: Counters,
     /// How near the guards are.
@@ -266,6 +269,7 @@ pub fn show(store: &dyn Store, run: RunId) -> Result<RunView, Error> {
         row: RunRow::of(&snapshot),
         job: job(store, run, core)?,
         reason,
+        routes: RoutesView::of(store, run, core)?,
         counters: counters(core),
         guards: guards(&snapshot.state, &recent),
         spending: Spending { usage: UsageView::from(core.spent.usage), usd: core.spent.usage.usd_micros },

@@ -181,6 +181,7 @@ fn parked_row() -> Value {
 fn parked_view() -> Value {
     json!({
         "prompt": "please", "thinking": "off", "workspace": "WORK", "tools": ["write", "ls"], "reason": null,
+        "routes": { "profile": null, "fallback": 0, "models": ["m"], "cooling": [] },
         "counters": {
             "transitions": 8, "model_calls": 1, "calls_lost": 0, "tool_calls": 1,
             "retries": {

@@ -13,6 +13,7 @@ use store::{Store, Stream};
 use super::doing::{Doing, named_calls};
 use super::names::call_name;
 use super::recent::{BlockedLoop, Recent};
+use super::routes::RoutesView;
 use super::status::{calls_in, turn_of};
 use super::words::quoted;
 use super::{PAGE, Snapshot};
@@ -62,6 +63,10 @@ pub fn why(store: &dyn Store, run: RunId, has_owner: bool) -> Result<Why, Error>
         let BlockedLoop { detector, count } = blocked;
         let text = format!("; the loop detector {detector} blocked its last calls at a count of {count}");
         why.sentence.push_str(&text);
+    }
+    if !is_ended {
+        let routes = RoutesView::of(store, run, snapshot.core())?;
+        why.sentence.push_str(&routes.cooling_text(snapshot.core()));
     }
     why.sentence.push('.');
     Ok(why)

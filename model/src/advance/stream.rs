@@ -110,6 +110,7 @@ impl Mover<'_> {
         }
         spent.model_calls = spent.model_calls.saturating_add(1);
         spent.reserved = request.reserve;
+        self.state.core.retries.profile = request.profile;
         self.enter(Phase::Stream { turn, attempt, stage: StreamStage::InFlight });
     }
 

@@ -4,4 +4,5 @@
 pub mod budget;
 pub mod crashes;
 pub mod loops;
+pub mod profiles;
 pub mod retry;

@@ -121,8 +121,8 @@ impl ModelProvider for Rehearsal {
     fn stream(&self, request: Request, abort: CancellationToken) -> BoxStream<'static, StreamEvent> {
         let input = self.digests.input_tokens(&request);
         let plan = self.plan(&request, input);
-        let entry =
-            self.log.as_ref().map(|log| Entry::new(log, &request, self.digests.hash(&request), &plan));
+        let entry = |log| Box::new(Entry::new(log, &request, self.digests.hash(&request), &plan));
+        let entry = self.log.as_deref().map(entry);
         playback::play(plan, request.model, entry, abort)
     }
 

@@ -45,7 +45,7 @@ pub(super) enum Ending {
     /// The answer is complete.
     Done(StopReason),
     /// The call fails.
-    Failed(Failure),
+    Failed(Box<Failure>),
     /// Nothing more arrives, until somebody ends the call.
     Silence,
 }
@@ -76,7 +76,7 @@ impl Plan {
     /// The plan for `request`, which has `input` tokens.
     pub(super) fn new(script: &Script, request: &Request, input: u64, price: Option<Arc<Price>>) -> Self {
         let Some(turn) = script.turn(request.turn) else {
-            let failure = no_turn(request.turn, script.turns.len());
+            let failure = Box::new(no_turn(request.turn, script.turns.len()));
             let meter = Meter { given: None, input, price };
             return Self::without_parts(&Turn::default(), Ending::Failed(failure), meter);
         };
@@ -111,7 +111,11 @@ impl Plan {
             chunk_chars: turn.chunk_chars,
             chunk_ms: turn.chunk_ms,
             is_opened: false,
-            parts: Vec::with_capacity(2 + turn.calls.len()),
+            parts: Vec::with_capacity(
+                usize::from(!turn.thinking.is_empty())
+                    + usize::from(!turn.text.is_empty())
+                    + turn.calls.len(),
+            ),
             is_broken: false,
             ending,
             meter,
@@ -158,7 +162,7 @@ impl Plan {
             usage: if self.is_opened { self.meter.usage(&self.parts) } else { Usage::default() },
             ..failure(fail.kind, &vars.fill(&fail.message))
         };
-        self.ending = Ending::Failed(failure);
+        self.ending = Ending::Failed(Box::new(failure));
     }
 }
 
