@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::config::{Api, Config, Model};
-use crate::provider::{ModelProvider, Rehearsal};
+use crate::provider::{Client, ModelProvider, Rehearsal, Remote};
 use crate::runs::lock;
 
 /// The providers of one engine, by model name.
@@ -16,6 +16,8 @@ pub(crate) struct Models {
     /// Rehearsals that were read, by model name.
     opened: Mutex<BTreeMap<String, Arc<dyn ModelProvider>>>,
     rehearsal_log: Option<PathBuf>,
+    /// Made for the first model that needs it.
+    client: OnceLock<Result<Client, String>>,
 }
 
 /// Why no provider answers for a name.
@@ -37,7 +39,7 @@ impl Models {
         given: BTreeMap<String, Arc<dyn ModelProvider>>,
         rehearsal_log: Option<PathBuf>,
     ) -> Self {
-        Self { given, opened: Mutex::new(BTreeMap::new()), rehearsal_log }
+        Self { given, opened: Mutex::new(BTreeMap::new()), rehearsal_log, client: OnceLock::new() }
     }
 
     /// The provider for a model's name: one that the embedding program gave, `rehearsal:FILE`, or a configured one.
@@ -49,11 +51,17 @@ impl Models {
             return self.rehearsal(name, Path::new(file), &Model::new(Api::Rehearsal));
         }
         let model = config.model(name).map_err(|error| ModelError::Unusable(error.to_string()))?;
+        let unusable = |words: String| ModelError::Unusable(format!("model `{name}`: {words}"));
         match (model.api, &model.file) {
             (Api::Rehearsal, Some(file)) => self.rehearsal(name, Path::new(file), &model),
-            _ => Err(ModelError::Unusable(format!(
-                "model `{name}` uses an API that this version cannot call yet"
-            ))),
+            (Api::AnthropicMessages | Api::OpenaiChat | Api::OpenaiResponses, _) => {
+                let client = self.client.get_or_init(Client::new).clone().map_err(unusable)?;
+                let remote = Remote::new(model, Arc::clone(&config.profiles), client).map_err(unusable)?;
+                Ok(Arc::new(remote))
+            }
+            (Api::Rehearsal, None) | (Api::Replay, _) => {
+                Err(unusable(format!("api `{}` cannot be called", model.api)))
+            }
         }
     }
 

@@ -13,6 +13,7 @@ mod environment;
 mod error;
 mod layers;
 mod position;
+mod prices;
 mod schema;
 mod unknown;
 mod usd;
@@ -91,8 +92,8 @@ impl Config {
     }
 
     /// The model that `name` means: a `[models.NAME]` table, or `rehearsal:FILE` or `replay:DIR`, which need
-    /// none and whose path is kept as written. Fails for an unknown name and for an api that this version
-    /// cannot speak.
+    /// none and whose path is kept as written. A well-known model without a price has its vendor's. Fails for
+    /// an unknown name and for an api that this version cannot speak.
     pub fn model(&self, name: &str) -> Result<Model, Error> {
         let model = match name.split_once(':') {
             Some(("rehearsal", file)) if !file.is_empty() => Model::at(Api::Rehearsal, file),
@@ -101,9 +102,11 @@ impl Config {
         };
         match model.api {
             Api::Rehearsal => Ok(model),
-            Api::AnthropicMessages | Api::OpenaiChat | Api::OpenaiResponses | Api::Replay => {
-                Err(Error::ApiNotSupported { model: name.into(), api: model.api })
+            Api::AnthropicMessages | Api::OpenaiChat | Api::OpenaiResponses => {
+                let price = model.price.clone().or_else(|| prices::of_vendor(&model));
+                Ok(Model { price, ..model })
             }
+            Api::Replay => Err(Error::ApiNotSupported { model: name.into(), api: model.api }),
         }
     }
 
@@ -146,7 +149,7 @@ pub struct Model {
     pub max_output: Option<u64>,
     /// Seconds without a byte after which a call is given up; see [`Model::idle_timeout_s`].
     pub idle_timeout_s: Option<u64>,
-    /// What tokens cost; none: money is not counted.
+    /// What tokens cost; none: as [`Config::model`] knows it of the vendor, else money is not counted.
     pub price: Option<Price>,
     /// Whether an answer must call a tool.
     #[serde(default)]

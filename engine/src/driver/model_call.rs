@@ -203,7 +203,9 @@ impl Driver {
     }
 
     /// A failed call, with what else could be asked now.
-    fn call_failed(&self, failure: Failure) -> Fact {
+    fn call_failed(&self, mut failure: Failure) -> Fact {
+        let settled = |answer: Box<AssistantMessage>| Box::new(settle(&self.state, self.turn(), *answer));
+        failure.partial = failure.partial.map(settled);
         let routes = self.routes(&failure);
         Fact::ModelFailed { failure, routes }
     }

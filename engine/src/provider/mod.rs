@@ -3,8 +3,30 @@
 //! Owns the seam between the loop and a model. A provider must never retry, sleep between tries or remember a call:
 //! retries belong to the journal.
 
+mod anthropic;
+mod ask;
+mod call;
+mod call_ids;
+mod classify;
+mod conversation;
+mod draft;
+mod fault;
+mod fields;
+mod grammar;
+mod http;
+mod openai_chat;
+mod openai_responses;
 mod price;
+mod reader;
 mod rehearsal;
+mod remote;
+mod retry_after;
+mod secret;
+mod sse;
+#[cfg(test)]
+mod tests;
+mod violation;
+mod watchdog;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +38,9 @@ use model::message::{AssistantMessage, Message, Usage};
 use tokio_util::sync::CancellationToken;
 
 pub use rehearsal::{Rehearsal, SCRIPT_BYTES_MAX, ScriptError};
+
+pub(crate) use http::Client;
+pub(crate) use remote::Remote;
 
 use crate::tool::ToolSpec;
 

@@ -371,7 +371,8 @@ fn a_run_asks_for_a_model_by_name() {
     assert_eq!(asked("script"), Ok(Model::at(Api::Rehearsal, "/s.json")));
     assert_eq!(asked("rehearsal:a:b.json"), Ok(Model::at(Api::Rehearsal, "a:b.json")));
     let tail = "not supported yet by this version; use one with api `rehearsal`";
-    assert_eq!(asked("sonnet"), no(&format!("model `sonnet` needs api `anthropic-messages`, {tail}")));
+    let sonnet = Model { model: Some("x".into()), ..Model::new(Api::AnthropicMessages) };
+    assert_eq!(asked("sonnet"), Ok(sonnet));
     assert_eq!(asked("replay:dir"), no(&format!("model `replay:dir` needs api `replay`, {tail}")));
     assert_eq!(asked("sonet"), no("model `sonet` is not configured, did you mean `sonnet`?"));
     assert_eq!(

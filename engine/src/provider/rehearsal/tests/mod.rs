@@ -33,6 +33,7 @@ fn request(turn: u32, attempt: u32) -> Request {
         attempt,
         profile: None,
         model: "script".into(),
+        profile: None,
         thinking: "off".into(),
         system: None,
         messages: vec![Arc::new(Prepared { message, hash: [7; 32] })],

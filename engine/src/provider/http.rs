@@ -1,0 +1,219 @@
+//! HTTP: one client for all providers.
+//!
+//! Owns connections and their limits. It must never retry, follow a redirect, unpack what is compressed, or
+//! show a request's headers: retries belong to the journal, and a key goes to the address in the
+//! configuration and nowhere else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::input::FailureKind;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Response, Url};
+
+use super::fault::Fault;
+use super::secret::Secret;
+
+/// How long a connection may take to be made, its TLS handshake included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a connection is kept for the next call. Servers close theirs after a minute or more.
+const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The most bytes that are read of the body of a refusal.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// A request, ready to be sent.
+#[derive(Clone, Debug)]
+pub(super) struct Outgoing {
+    pub(super) url: Url,
+    /// Headers without the key.
+    pub(super) headers: Vec<(&'static str, String)>,
+    /// JSON.
+    pub(super) body: Vec<u8>,
+}
+
+/// Sees a response as it arrives, before anything is made of it.
+pub(crate) trait Tap: Send {
+    /// The status and the headers.
+    fn on_head(&mut self, status: u16, headers: &Headers);
+
+    /// The next bytes of the body, exactly as the server framed them.
+    fn on_bytes(&mut self, bytes: &[u8]);
+}
+
+/// Headers of a response, in order, with names in small letters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Headers(Vec<(String, String)>);
+
+impl Headers {
+    /// The first value of `name`.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The id that the server gave the exchange.
+    pub(super) fn request_id(&self) -> Option<&str> {
+        ["request-id", "x-request-id", "x-oai-request-id", "cf-ray"].iter().find_map(|name| self.get(name))
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(pairs: &[(&str, &str)]) -> Self {
+        Self(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+}
+
+impl From<&HeaderMap> for Headers {
+    fn from(map: &HeaderMap) -> Self {
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        Self(map.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect())
+    }
+}
+
+/// The client. Cloning it shares its connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    inner: reqwest::Client,
+}
+
+impl Client {
+    /// A client that trusts what the system trusts. It speaks HTTP/1.1 only: a head of more than 100 headers
+    /// or about 400 KiB is refused, and dropping an unfinished response closes its connection.
+    pub(crate) fn new() -> Result<Self, String> {
+        let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls()?)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(IDLE_CONNECTION_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .user_agent(concat!("sprag/", env!("CARGO_PKG_VERSION")))
+            .build();
+        client.map(|inner| Self { inner }).map_err(|error| in_full(&error))
+    }
+
+    /// Sends a request; answers the head of the response. Dropping the future closes the connection. A kept
+    /// connection that turns out to be closed before a byte of the request was written is replaced, which
+    /// repeats nothing.
+    pub(super) async fn send(
+        &self,
+        outgoing: Outgoing,
+        key: Option<(&'static str, &str, &Secret)>,
+        mut tap: Option<Box<dyn Tap>>,
+    ) -> Result<Incoming, Fault> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in outgoing.headers {
+            let value = HeaderValue::try_from(value).map_err(|_| unsendable(name))?;
+            headers.insert(HeaderName::from_static(name), value);
+        }
+        if let Some((name, scheme, key)) = key {
+            let text = format!("{scheme}{}", key.reveal());
+            let mut value = HeaderValue::try_from(text).map_err(|_| unsendable(name))?;
+            value.set_sensitive(true);
+            headers.insert(HeaderName::from_static(name), value);
+        }
+        let request = self.inner.post(outgoing.url).headers(headers).body(outgoing.body);
+        let response = request.send().await.map_err(|error| broken(&error))?;
+        let (status, headers) = (response.status().as_u16(), Headers::from(response.headers()));
+        if let Some(tap) = &mut tap {
+            tap.on_head(status, &headers);
+        }
+        Ok(Incoming { status, headers, response, tap })
+    }
+}
+
+/// A response: its head, and its body as it arrives. Dropping it closes the connection.
+pub(super) struct Incoming {
+    pub(super) status: u16,
+    pub(super) headers: Headers,
+    response: Response,
+    tap: Option<Box<dyn Tap>>,
+}
+
+impl Incoming {
+    /// The next bytes of the body; none at its end. An end that the framing did not announce is an error.
+    pub(super) async fn chunk(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>, Fault> {
+        let chunk = self.response.chunk().await.map_err(|error| broken(&error))?;
+        if let (Some(chunk), Some(tap)) = (&chunk, &mut self.tap) {
+            tap.on_bytes(chunk);
+        }
+        Ok(chunk)
+    }
+
+    /// Reads the rest of the body, of which nothing counts.
+    pub(super) async fn drain(&mut self) {
+        while let Ok(Some(_)) = self.chunk().await {}
+    }
+
+    /// The beginning of the body of a refusal. What breaks it off does not matter: the status is known.
+    pub(super) async fn refusal(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        while let Ok(Some(chunk)) = self.chunk().await {
+            let room = REFUSAL_BYTES_MAX - body.len();
+            let chunk = chunk.as_ref();
+            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if body.len() == REFUSAL_BYTES_MAX {
+                break;
+            }
+        }
+        body
+    }
+}
+
+/// TLS by rustls with ring, without touching the process's own choice. Where no certificates are found, plain
+/// HTTP still works and every certificate is refused.
+fn tls() -> Result<rustls::ClientConfig, String> {
+    use rustls_platform_verifier::BuilderVerifierExt;
+
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = || {
+        rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())
+    };
+    let config = match builder()?.with_platform_verifier() {
+        Ok(config) => config,
+        Err(error) => {
+            tracing::warn!(%error, "no trusted certificates were found; install the system's ca-certificates");
+            builder()?.with_root_certificates(rustls::RootCertStore::empty())
+        }
+    };
+    Ok(config.with_no_client_auth())
+}
+
+fn unsendable(name: &str) -> Fault {
+    Fault::new(
+        FailureKind::Auth,
+        format!("the value of the header {name} holds characters that no header may have"),
+    )
+}
+
+/// A connection that could not be made or broke off.
+fn broken(error: &reqwest::Error) -> Fault {
+    let is_certificate = causes(error).any(|cause| {
+        matches!(cause.downcast_ref::<rustls::Error>(), Some(rustls::Error::InvalidCertificate(_)))
+    });
+    let kind = if is_certificate { FailureKind::TlsCertificate } else { FailureKind::Connection };
+    Fault::new(kind, in_full(error))
+}
+
+/// The causes of an error, those included that an I/O error carries inside.
+fn causes<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| {
+        let carried = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        carried.map(|inner| inner as &(dyn std::error::Error + 'static)).or_else(|| error.source())
+    })
+}
+
+/// An error with its causes, without the address, which may have a query that is nobody's business.
+fn in_full(error: &reqwest::Error) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for cause in causes(error).skip(1) {
+        let text = cause.to_string();
+        if words.last() != Some(&text) {
+            words.push(text);
+        }
+    }
+    if words.is_empty() { "the connection failed".to_owned() } else { words.join(": ") }
+}
