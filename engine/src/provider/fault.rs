@@ -2,9 +2,9 @@
 //!
 //! Owns the words of a failure and their bounds. It must never decide what follows from one.
 
+use model::Block;
 use model::input::{Failure, FailureKind};
 use model::message::{AssistantMessage, StopReason};
-use model::{Block, Label};
 
 /// The most bytes kept of a provider's words.
 pub(super) const WORDS_BYTES_MAX: usize = 2 << 10;
@@ -42,10 +42,9 @@ impl Fault {
     pub(super) fn into_failure(self, partial: AssistantMessage) -> Failure {
         let had_text =
             partial.content.iter().any(|block| matches!(block, Block::Text(text) if !text.trim().is_empty()));
+        let failure = Failure::new(self.kind, &self.words);
         Failure {
-            kind: self.kind,
-            message: Label::from(self.words.as_str()),
-            retry_after_ms: self.retry_after_ms,
+            retry_after_ms: self.retry_after_ms.or(failure.retry_after_ms),
             had_text,
             usage: partial.usage,
             partial: Some(Box::new(AssistantMessage {
@@ -53,6 +52,7 @@ impl Fault {
                 error_message: Some(self.words),
                 ..partial
             })),
+            ..failure
         }
     }
 }

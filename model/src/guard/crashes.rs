@@ -22,7 +22,7 @@ pub const BLAMES_SINCE_TURN_MAX: u8 = 5;
 /// Unclean ends that may leave the same call unknown; so many quarantine a run.
 pub const LOST_CALL_MAX: u8 = 2;
 /// Calls of unknown outcome that a run remembers.
-pub const LOST_CALLS_MAX: usize = 8;
+pub const LOST_CALLS_MAX: usize = 6;
 
 /// What a run is blamed for, and what may be blamed on it next.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -31,7 +31,6 @@ fn request(turn: u32, attempt: u32) -> Request {
         }),
         turn,
         attempt,
-        profile: None,
         model: "script".into(),
         profile: None,
         thinking: "off".into(),
