@@ -45,6 +45,7 @@ mod report;
 mod runs;
 mod shared;
 mod sink;
+mod spool;
 mod supervisor;
 pub mod tool;
 mod view;

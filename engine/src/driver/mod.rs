@@ -12,6 +12,7 @@ mod load;
 mod model_call;
 mod perform;
 mod recover;
+mod spool;
 mod tool_call;
 
 use std::pin::Pin;

@@ -14,10 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::perform::failure;
 use super::{ABORT_GRACE, Driver};
+use crate::crash_point;
 use crate::error::Error;
 use crate::event::{AgentEvent, Stamped, opening};
 use crate::provider::{StreamEvent, Update, UpdateKind};
 use crate::runs::Live;
+use crate::spool::Spool;
 
 /// A call under way.
 pub(super) struct ModelCall {
@@ -26,6 +28,8 @@ pub(super) struct ModelCall {
     partial: AssistantMessage,
     /// The first byte has arrived, and nobody was told yet.
     is_opening: bool,
+    /// Where the raw response is kept, if it is.
+    spool: Option<Spool>,
 }
 
 /// What the stream told.
@@ -43,6 +47,15 @@ pub(super) enum ModelNews {
 }
 
 impl ModelCall {
+    pub(super) fn new(
+        effect: Effect,
+        stream: BoxStream<'static, StreamEvent>,
+        partial: AssistantMessage,
+        spool: Option<Spool>,
+    ) -> Self {
+        Self { effect, stream, partial, is_opening: false, spool }
+    }
+
     /// What comes next. After an abort the stream has a moment to end by itself.
     pub(super) async fn next(&mut self, cancel: &CancellationToken) -> ModelNews {
         loop {
@@ -106,9 +119,10 @@ impl Driver {
             }
         };
         let partial = opening(&request.model, self.shared.clock.now());
+        let spool = request.spool.clone();
         let stream = provider.stream(request, self.cancel.clone());
         let effect = Effect::CallModel { turn, attempt };
-        self.model = Some(ModelCall { effect, stream, partial, is_opening: false });
+        self.model = Some(ModelCall::new(effect, stream, partial, spool));
         Ok(None)
     }
 
@@ -132,7 +146,13 @@ impl Driver {
     }
 
     async fn end_call(&mut self, fact: Fact) -> Result<(), Error> {
-        let Some(call) = self.model.take() else { return Ok(()) };
+        let Some(mut call) = self.model.take() else { return Ok(()) };
+        if let Fact::ModelAnswered { .. } = fact {
+            crash_point::reach("before the answer's commit");
+        }
+        if let Some(spool) = call.spool.take() {
+            self.leave_spool(spool, &fact).await;
+        }
         // A sink sees the start of an answer before its end even if both arrive at once.
         if call.is_opening && self.attached.sink.is_some() {
             self.open_stream().await?;

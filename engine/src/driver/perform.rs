@@ -144,11 +144,14 @@ impl Driver {
 
     async fn prepare_request(&mut self, turn: u32, attempt: u32) -> Fact {
         let request = self.request(turn, attempt).await;
-        let intent = match self.shared.models.resolve(self.model_name(), &self.shared.config) {
-            Ok(provider) => provider.prepare(&request),
+        let provider = match self.shared.models.resolve(self.model_name(), &self.shared.config) {
+            Ok(provider) => provider,
             Err(error) => return Fact::Missing { what: Label::from(error.to_string().as_str()) },
         };
-        self.request = Some(request);
+        let intent = provider.prepare(&request);
+        let spooled = intent.as_ref().ok().filter(|_| provider.has_raw_responses());
+        let spool = spooled.and_then(|intent| self.spool(turn, attempt, intent.hash));
+        self.request = Some(Request { spool, ..request });
         match intent {
             Ok(intent) => Fact::RequestPrepared(Intended {
                 hash: intent.hash,
@@ -193,6 +196,7 @@ impl Driver {
             system: self.facts.system.as_deref().map(Arc::from),
             messages,
             tools: self.tools(),
+            spool: None,
         }
     }
 
