@@ -144,9 +144,9 @@ fn a_part_of_an_answer_is_never_taken_for_the_whole() {
         let server = Server::start(bytes);
         let world = world(&server);
         let mut engine = world.start();
-        let arrived =
-            || spooled(&world).iter().any(|kept| kept.len() - kept.find("\n\n").unwrap() == bytes + 2);
-        wait_for("the part", || arrived().then_some(()));
+        let has_arrived =
+            |kept: &String| kept.split_once("\n\n").is_some_and(|(_, body)| body.len() == bytes);
+        wait_for("the part", || spooled(&world).iter().any(has_arrived).then_some(()));
         engine.kill();
 
         let told = world.result();
