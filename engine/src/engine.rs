@@ -128,9 +128,9 @@ impl Engine {
 
     /// Removes what calls of runs that have ended left behind.
     pub(crate) fn sweep_calls(&self) {
-        let Some(calls) = self.shared.dir.as_ref().map(|dir| dir.join("calls")) else { return };
-        let Ok(entries) = std::fs::read_dir(calls) else { return };
-        for entry in entries.flatten() {
+        let Some(dir) = &self.shared.dir else { return };
+        let left = ["calls", "spool"].map(|name| std::fs::read_dir(dir.join(name)));
+        for entry in left.into_iter().flatten().flatten().flatten() {
             let run = entry.file_name().to_str().and_then(|name| name.parse::<RunId>().ok());
             let state = run.and_then(|run| load_state(&*self.shared.store, run).ok().flatten());
             if state.is_some_and(|(state, _)| matches!(state.core.phase, Phase::Done { .. })) {

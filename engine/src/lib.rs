@@ -51,6 +51,7 @@ mod routes;
 mod runs;
 mod shared;
 mod sink;
+mod spool;
 mod supervisor;
 mod suspects;
 pub mod tool;

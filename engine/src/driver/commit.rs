@@ -206,8 +206,8 @@ impl Driver {
     fn leave_over(&mut self, fact: &Fact, after: &RunState) {
         let Some(dir) = &self.shared.dir else { return };
         if let Phase::Done { .. } = after.core.phase {
-            let calls = keys::calls_dir(dir, self.run);
-            self.left_over.extend(calls.exists().then_some(calls));
+            let dirs = [keys::calls_dir(dir, self.run), crate::spool::run_dir(dir, self.run)];
+            self.left_over.extend(dirs.into_iter().filter(|dir| dir.exists()));
         } else if let (Fact::ToolReturned { call, .. }, Phase::ExecuteTools { turn, .. }) =
             (fact, &self.state.core.phase)
             && let Some(batch) = &self.state.batch
@@ -218,16 +218,17 @@ impl Driver {
         }
     }
 
-    /// Removes the directories of calls whose results are durable.
+    /// Removes what calls have left whose results are durable.
     fn sweep_calls(&mut self) {
         if self.left_over.is_empty() {
             return;
         }
         let left_over = std::mem::take(&mut self.left_over);
         tokio::task::spawn_blocking(move || {
-            for dir in left_over {
+            for path in left_over {
                 // A tool that kept nothing has no directory. What a crash leaves here goes with the run's own.
-                let _ = std::fs::remove_dir_all(dir);
+                let removed = std::fs::remove_file(&path);
+                let _ = removed.or_else(|_| std::fs::remove_dir_all(path));
             }
         });
     }

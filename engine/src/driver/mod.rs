@@ -15,6 +15,7 @@ mod model_call;
 mod perform;
 mod profile;
 mod recover;
+mod spool;
 mod tool_call;
 
 use std::pin::Pin;

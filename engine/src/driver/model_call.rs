@@ -18,10 +18,12 @@ use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{ABORT_GRACE, Driver};
+use crate::crash_point;
 use crate::error::Error;
 use crate::event::{AgentEvent, Stamped, opening};
-use crate::provider::{StreamEvent, Update, UpdateKind};
+use crate::provider::{ModelProvider, StreamEvent, Update, UpdateKind};
 use crate::runs::Live;
+use crate::spool::Spool;
 
 /// A call under way.
 pub(super) struct ModelCall {
@@ -41,6 +43,8 @@ pub(super) struct ModelCall {
     watchdog: Option<Pin<Box<Sleep>>>,
     /// What the call is charged if nobody learns what it used.
     reserved: Usage,
+    /// Where the raw response is kept, if it is.
+    spool: Option<Box<Spool>>,
 }
 
 /// What the stream told.
@@ -161,23 +165,34 @@ impl Driver {
                 return Ok(Some(self.call_failed(failure)));
             }
         };
-        let (model, at) = (request.model.clone(), self.shared.clock.now());
-        let idle_timeout = provider.idle_timeout();
+        let spool = request.spool.clone();
         self.paying = request.profile.as_deref().map(Arc::from);
         let stream = provider.stream(request, self.cancel.clone());
-        self.model = Some(ModelCall {
+        self.model = Some(self.under_way((turn, attempt), &*provider, stream, spool));
+        Ok(None)
+    }
+
+    /// A call of the model in force, which has just begun or was taken up.
+    pub(super) fn under_way(
+        &self,
+        (turn, attempt): (u32, u32),
+        provider: &dyn ModelProvider,
+        stream: BoxStream<'static, StreamEvent>,
+        spool: Option<Spool>,
+    ) -> ModelCall {
+        ModelCall {
             turn,
             attempt,
-            model,
-            at,
+            model: self.model_name().to_owned(),
+            at: self.shared.clock.now(),
             stream,
             partial: None,
             is_opening: false,
-            idle_timeout,
+            idle_timeout: provider.idle_timeout(),
             watchdog: None,
             reserved: self.state.core.spent.reserved,
-        });
-        Ok(None)
+            spool: spool.map(Box::new),
+        }
     }
 
     /// Takes in what the stream told.
@@ -211,7 +226,13 @@ impl Driver {
     }
 
     async fn end_call(&mut self, fact: Fact) -> Result<(), Error> {
-        let Some(call) = self.model.take() else { return Ok(()) };
+        let Some(mut call) = self.model.take() else { return Ok(()) };
+        if let Fact::ModelAnswered { .. } = fact {
+            crash_point::reach("before the answer's commit");
+        }
+        if let Some(spool) = call.spool.take() {
+            self.leave_spool(*spool, &fact).await;
+        }
         // A sink sees the start of an answer before its end even if both arrive at once.
         if call.is_opening && self.attached.sink.is_some() {
             self.open_stream().await?;

@@ -173,7 +173,9 @@ impl Driver {
             None => {
                 let request = self.request(turn, attempt, profile).await;
                 let intent = provider.prepare(&request);
-                self.request = Some(request);
+                let kept = intent.as_ref().ok().filter(|_| provider.has_raw_responses());
+                let spool = kept.and_then(|intent| self.spool(turn, attempt, intent.hash));
+                self.request = Some(Request { spool, ..request });
                 intent
             }
         };
@@ -218,6 +220,7 @@ impl Driver {
             system: self.facts.system.as_deref().map(Arc::from),
             messages,
             tools: self.tools(),
+            spool: None,
         }
     }
 

@@ -68,7 +68,13 @@ impl Driver {
     async fn settle_effects(&mut self) -> Result<(), Error> {
         for effect in self.effects.clone() {
             match effect {
-                Effect::CallModel { .. } => {
+                Effect::CallModel { turn, attempt } => {
+                    if self.take_up_call(turn, attempt)? {
+                        let words = "the model's answer was complete, and was not asked for again";
+                        self.shared.report.note(self.run, None, Found::Collected, words);
+                        continue;
+                    }
+                    self.forget_spool(turn, attempt);
                     self.shared.report.note(self.run, None, Found::Repeated, "a model call was in flight");
                     self.apply(Some(effect), Fact::ModelInterrupted { usage: None }).await?;
                 }

@@ -23,6 +23,7 @@ mod remote;
 mod retry_after;
 mod secret;
 mod sse;
+mod tap;
 #[cfg(test)]
 mod tests;
 mod violation;
@@ -42,6 +43,7 @@ pub use rehearsal::{Rehearsal, SCRIPT_BYTES_MAX, ScriptError};
 pub(crate) use http::Client;
 pub(crate) use remote::Remote;
 
+pub use crate::spool::{Spool, Spooled};
 use crate::tool::ToolSpec;
 
 /// One model call, complete. Equal requests have equal hashes.
@@ -65,6 +67,8 @@ pub struct Request {
     pub messages: Vec<Arc<Prepared>>,
     /// The tools that the model may call.
     pub tools: Arc<[ToolSpec]>,
+    /// Where the raw response is kept as it arrives, by a provider that has such. Not part of what is asked.
+    pub spool: Option<Spool>,
 }
 
 /// Where a request comes from; constant within a run.
@@ -184,6 +188,17 @@ pub trait ModelProvider: Send + Sync {
     /// engine gives it up; none: for ever. The provider need not watch the time itself.
     fn idle_timeout(&self) -> Option<Duration> {
         Some(IDLE_TIMEOUT)
+    }
+
+    /// True if `Request::spool` is used.
+    fn has_raw_responses(&self) -> bool {
+        false
+    }
+
+    /// Takes up a call that a dead engine had made, from what was kept of its response, so that nothing is asked again that
+    /// was paid for. None: nothing can be made of it, and the call is made again.
+    fn take_up(&self, _kept: Spooled, _abort: CancellationToken) -> Option<BoxStream<'static, StreamEvent>> {
+        None
     }
 
     /// What must still be as it was when the run started, for example a script's path and hash; journaled with the run

@@ -20,12 +20,15 @@ use super::call::{Call, Plan};
 use super::conversation::conversation;
 use super::draft::{TOKEN_BYTES, blank_message};
 use super::fault::Fault;
-use super::http::{Client, Outgoing};
-use super::reader::Speaker;
+use super::http::{Client, Outgoing, Tap};
+use super::reader::{Reader, Speaker};
 use super::secret;
+use super::tap::SpoolTap;
 use super::violation::Violation;
 use super::watchdog::{STALL_FACTOR, Watchdog};
-use super::{Intent, ModelProvider, Request, StreamEvent, anthropic, openai_chat, openai_responses, price};
+use super::{
+    Intent, ModelProvider, Request, Spooled, StreamEvent, anthropic, openai_chat, openai_responses, price,
+};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Api, Model, Profile};
 
@@ -162,7 +165,7 @@ impl ModelProvider for Remote {
             price: self.model.price.clone(),
             client: self.client.clone(),
             watchdog: Watchdog::new(self.model.idle_timeout().unwrap_or_default()),
-            tap: None,
+            tap: request.spool.map(|spool| Box::new(SpoolTap::new(spool, sent)) as Box<dyn Tap>),
         };
         stream::unfold(Box::new(Call::new(plan, abort)), |mut call| async move {
             let event = call.next().await?;
@@ -175,6 +178,25 @@ impl ModelProvider for Remote {
     /// keep-alives of its own.
     fn idle_timeout(&self) -> Option<Duration> {
         self.model.idle_timeout().map(|idle| idle * STALL_FACTOR)
+    }
+
+    fn has_raw_responses(&self) -> bool {
+        true
+    }
+
+    /// A response whose end mark had arrived is the answer; the rest of any other is lost with its connection.
+    fn take_up(&self, kept: Spooled, _abort: CancellationToken) -> Option<BoxStream<'static, StreamEvent>> {
+        let mut reader = Reader::new(self.speaker.clone(), kept.sent).filter(|_| kept.status == 200)?;
+        // What came after the end mark does not matter, nor that it may be malformed.
+        let _ = reader.push(&kept.body);
+        let message = reader.is_over().then(|| reader.conclude())?.ok()?;
+        let message = AssistantMessage {
+            usage: price::priced(self.model.price.as_ref(), message.usage),
+            at: SystemClock.now(),
+            ..message
+        };
+        let events = [StreamEvent::Opened, StreamEvent::Done(Box::new(message))];
+        Some(stream::iter(events).boxed())
     }
 
     /// A run goes on with a model whose address or price has changed; without a key it cannot.

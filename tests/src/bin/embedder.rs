@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::config::{OnUnknown, Tool};
+use engine::config::{Api, Model, OnUnknown, Tool};
 use engine::provider::Rehearsal;
 use engine::{AgentEvent, Builder, Config, Engine, Job, Rest, RunHandle, Stamped};
 use futures_util::StreamExt as _;
@@ -118,14 +118,25 @@ fn builder(order: &Value) -> Builder {
     if let Some(boot) = order["boot"].as_u64() {
         options.boot_id = [boot as u8; 16];
     }
-    let builder = Engine::builder(order["dir"].as_str().unwrap())
-        .config(config)
-        .store_options(options)
-        .provider("m", Rehearsal::from_value(&script).unwrap());
+    let builder = Engine::builder(order["dir"].as_str().unwrap()).store_options(options);
+    let builder = match order["base_url"].as_str() {
+        Some(base_url) => builder.config(Config { models: served_at(base_url), ..config }),
+        None => builder.config(config).provider("m", Rehearsal::from_value(&script).unwrap()),
+    };
     match order["supervisor"].as_str() {
         Some(program) => builder.supervisor(program),
         None => builder,
     }
+}
+
+/// A model of a server that speaks Messages.
+fn served_at(base_url: &str) -> Arc<BTreeMap<String, Model>> {
+    let model = Model {
+        base_url: Some(base_url.to_owned()),
+        model: Some("m".to_owned()),
+        ..Model::new(Api::AnthropicMessages)
+    };
+    Arc::new(BTreeMap::from([("m".to_owned(), model)]))
 }
 
 async fn obey(run: &RunHandle, words: &str) {

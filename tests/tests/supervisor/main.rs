@@ -4,5 +4,6 @@
 mod commands;
 mod cost;
 mod owners;
+mod responses;
 mod table;
 mod world;

@@ -80,6 +80,7 @@ fn request(messages: impl IntoIterator<Item = Message>, tools: &[&str]) -> Reque
         system: Some(Arc::from("Be exact.")),
         messages: messages.into_iter().map(prepared).collect(),
         tools: tools.iter().map(spec).collect(),
+        spool: None,
     }
 }
 

@@ -37,6 +37,7 @@ fn request(turn: u32, attempt: u32) -> Request {
         system: None,
         messages: vec![Arc::new(Prepared { message, hash: [7; 32] })],
         tools: Arc::new([]),
+        spool: None,
     }
 }
 

@@ -1,0 +1,43 @@
+//! Who sees the raw bytes of a response.
+//!
+//! Owns the writing of the spool while a response arrives. A disk that fails costs the spool, never the answer.
+
+use super::http::{Headers, Tap};
+use crate::spool::{Spool, Writing};
+
+/// Keeps a response in its spool.
+pub(super) struct SpoolTap {
+    spool: Spool,
+    /// Tokens of the request, by estimate.
+    sent: u64,
+    /// None before the head has arrived, and after the disk has failed.
+    writing: Option<Writing>,
+}
+
+impl SpoolTap {
+    pub(super) fn new(spool: Spool, sent: u64) -> Self {
+        Self { spool, sent, writing: None }
+    }
+
+    fn give_up(&mut self, error: &std::io::Error) {
+        self.writing = None;
+        let path = self.spool.path().display();
+        tracing::warn!(%path, %error, "a response is not kept while it arrives: after a crash it is asked for again");
+    }
+}
+
+impl Tap for SpoolTap {
+    fn on_head(&mut self, status: u16, _headers: &Headers) {
+        match self.spool.begin(self.sent, status) {
+            Ok(writing) => self.writing = Some(writing),
+            Err(error) => self.give_up(&error),
+        }
+    }
+
+    fn on_bytes(&mut self, bytes: &[u8]) {
+        let appended = self.writing.as_mut().map_or(Ok(()), |writing| writing.append(bytes));
+        if let Err(error) = appended {
+            self.give_up(&error);
+        }
+    }
+}
