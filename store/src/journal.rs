@@ -42,7 +42,7 @@ pub const CLOSED: u8 = 2;
 /// How a store is opened.
 #[derive(Clone)]
 pub struct Options {
-    /// The journal's disk.
+    /// The disk of the journal and of the state's mark.
     pub disk: Arc<dyn Fs>,
     /// How long ordered commits may stay without a barrier when nobody asks for one; none: until somebody
     /// does.
@@ -145,7 +145,7 @@ impl JournalStore {
             sync_ancestors(&*disk, dir)?;
         }
         let frames = survey.tail.position;
-        let (state, found) = State::open(dir, options.boot_id, options.state)?;
+        let (state, found) = State::open(Arc::clone(&disk), dir, options.boot_id, options.state)?;
         let (applied, rebuilt) = match found {
             Found::Usable { applied } if applied > frames => {
                 return Err(Error::Behind { journal: frames, state: applied });
