@@ -19,12 +19,13 @@ use crate::frame::Point;
 use crate::fs::{Fs, Mode, RealFs, error, sync_dir};
 use crate::heads::{self, StreamHead};
 use crate::keys::run_prefix;
-use crate::limits::WRITER_QUEUE_MAX;
+use crate::limits::{SEGMENT_BYTES_FIRST, WRITER_QUEUE_MAX};
 use crate::link::Submitted;
 use crate::lock::Lock;
 use crate::random::{RANDOM, Salts, boot_id};
 use crate::recover::{repair, survey};
 use crate::replay::replay;
+use crate::segment::Preparer;
 use crate::state::{Found, State, StateHealth, StateOptions};
 use crate::tail::{Counters, Tail};
 use crate::writer::{Message, Writer};
@@ -53,6 +54,8 @@ pub struct Options {
     pub opened_at_ms: i64,
     /// This boot of the machine: sled's files are trusted after a kill only if they are of the same one.
     pub boot_id: [u8; 16],
+    /// Size in bytes of the first segment that this open makes; each further one is twice as large, up to a named limit.
+    pub segment_bytes: u64,
     /// Make the next segment in the writer's thread: slower, but the order of disk operations is then always
     /// the same.
     pub inline_preparation: bool,
@@ -68,6 +71,7 @@ impl Default for Options {
             lock_wait: Duration::ZERO,
             opened_at_ms: 0,
             boot_id: boot_id(),
+            segment_bytes: SEGMENT_BYTES_FIRST,
             inline_preparation: false,
             state: StateOptions::default(),
         }
@@ -165,7 +169,8 @@ impl JournalStore {
             state: RwLock::new(Some(state)),
         });
         let counters = Arc::clone(&shared.counters);
-        let tail = Tail::new(disk, journal, catalog, counters, options.inline_preparation, survey.tail);
+        let preparer = Preparer::new(Arc::clone(&disk), journal, options.inline_preparation);
+        let tail = Tail::new(disk, preparer, catalog, counters, options.segment_bytes, survey.tail);
         let mut writer =
             Writer::new(Arc::clone(&shared), tail, options.linger, options.boot_id, options.opened_at_ms);
         writer.open_epoch()?;

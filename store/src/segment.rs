@@ -135,6 +135,11 @@ impl Preparer {
         Self { disk, dir, inline, next: Next::None, is_short: false }
     }
 
+    /// The journal's directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Starts making segment `number`, unless one is ready or being made.
     pub(crate) fn start(&mut self, number: u64, size: u64) {
         if !matches!(self.next, Next::None) {
