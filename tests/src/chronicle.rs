@@ -43,9 +43,10 @@ struct Kept {
 }
 
 impl Chronicle {
-    /// A chronicle of a store in `dir`.
-    pub fn new(dir: &Path, world: &Arc<World>) -> Arc<Self> {
-        Arc::new(Self { dir: dir.to_owned(), world: Arc::clone(world), kept: Mutex::default() })
+    /// A chronicle of a store in `dir`, of which so many frames are known to be durable.
+    pub fn new(dir: &Path, world: &Arc<World>, acknowledged: u64) -> Arc<Self> {
+        let kept = Kept { acknowledged, ..Kept::default() };
+        Arc::new(Self { dir: dir.to_owned(), world: Arc::clone(world), kept: Mutex::new(kept) })
     }
 
     /// Notes what holds now. Must be called inside the runtime of the process, while nothing is written.
@@ -54,7 +55,7 @@ impl Chronicle {
         let (told, acknowledged, done) = (disk.count(), kept.acknowledged, kept.done);
         kept.notes.push(Note { told, acknowledged, done, world: self.world.copy() });
         if kept.notes.len().is_multiple_of(COPY_EVERY) {
-            kept.stale.take(&self.dir);
+            kept.stale.take(told, &self.dir);
         }
     }
 

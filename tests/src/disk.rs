@@ -158,10 +158,14 @@ impl Fs for PoweredDisk {
         self.power.act(Act::Make, |_| {
             let mut past = self.lock();
             // Of what is there already, and stays.
-            if let Some(above) = path.ancestors().skip(1).find(|above| above.is_dir()) {
+            let missing: Vec<_> = path.ancestors().take_while(|part| !part.exists()).map(Path::to_owned).collect();
+            if let Some(above) = path.ancestors().skip(missing.len().max(1)).next() {
                 past.know(above);
             }
             let opened = RealFs.open(path, mode)?;
+            if mode == Mode::Dir {
+                past.known.extend(missing);
+            }
             past.told.push(made);
             Ok(opened)
         })

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk::write_file;
-use crate::past::{Choice, Content, Left, Moment, Pick, SECTOR, Tree};
+use crate::past::{Choice, Left, Moment, Pick, SECTOR, Tree};
 
 /// A directory as a cut left it.
 #[derive(Clone, Debug)]
@@ -25,15 +25,15 @@ pub struct Image {
 #[derive(Clone, Debug)]
 enum State {
     /// As they were synced.
-    Synced(Tree),
+    Synced(Arc<Tree>),
     /// None.
     Emptied,
     /// Of an earlier moment.
-    Stale(Tree),
+    Stale(Arc<Tree>),
     /// Of an earlier moment, and some of it is missing, though sled can read the rest.
-    Holed(Tree),
+    Holed(Arc<Tree>),
     /// Of an earlier moment, with sectors that never reached the disk.
-    Torn(Tree),
+    Torn(Arc<Tree>),
     /// Bytes.
     Garbage,
 }
@@ -41,25 +41,38 @@ enum State {
 /// What sled's files may be while sled writes them, for every image in turn.
 #[derive(Clone, Debug, Default)]
 pub struct Stale {
-    trees: Vec<(Tree, Tree)>,
+    trees: Vec<Trees>,
+}
+
+/// sled's files at one moment, and two ways in which they may have been half written.
+#[derive(Clone, Debug)]
+struct Trees {
+    /// How much the disk had been told.
+    told: usize,
+    whole: Arc<Tree>,
+    holed: Arc<Tree>,
+    torn: Arc<Tree>,
 }
 
 impl Stale {
     /// Takes sled's files as they stand in a directory; does nothing if sled cannot read them.
-    pub fn take(&mut self, dir: &Path) {
+    pub fn take(&mut self, told: usize, dir: &Path) {
         let (Ok(tree), Ok(copy)) = (read_tree(dir), tempfile::tempdir()) else { return };
         let holed = write_tree(&tree, &copy.path().join("state")).ok().and_then(|()| pierce(copy.path()).ok());
         if let Some(holed) = holed {
-            self.trees.push((tree, holed));
+            let torn = tree.iter().map(|(path, bytes)| (path.clone(), torn(bytes))).collect();
+            self.trees.push(Trees { told, whole: Arc::new(tree), holed: Arc::new(holed), torn: Arc::new(torn) });
         }
     }
 
-    fn nth(&self, nth: usize) -> State {
-        let trees = (!self.trees.is_empty()).then(|| &self.trees[nth / 5 % self.trees.len()]);
+    /// One of the ways in which sled's files may be when the disk was told so much.
+    fn nth(&self, told: usize, nth: usize) -> State {
+        let trees = &self.trees[..self.trees.partition_point(|trees| trees.told <= told)];
+        let trees = (!trees.is_empty()).then(|| &trees[nth / 5 % trees.len()]);
         match (nth % 5, trees) {
-            (1, Some((tree, _))) => State::Stale(tree.clone()),
-            (2, Some((_, holed))) => State::Holed(holed.clone()),
-            (3, Some((tree, _))) => State::Torn(tree.clone()),
+            (1, Some(trees)) => State::Stale(Arc::clone(&trees.whole)),
+            (2, Some(trees)) => State::Holed(Arc::clone(&trees.holed)),
+            (3, Some(trees)) => State::Torn(Arc::clone(&trees.torn)),
             (4, _) => State::Garbage,
             _ => State::Emptied,
         }
@@ -104,13 +117,19 @@ fn write_tree(tree: &Tree, dir: &Path) -> io::Result<()> {
     for (path, bytes) in tree {
         let path = dir.join(path);
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
-        write_file(&path, &Content::new(bytes))?;
+        fs::write(&path, bytes)?;
     }
     Ok(())
 }
 
-/// The images of `dir` at a moment: all there are if they are at most `bound`, else so many of them.
-pub fn images(moment: &Moment, dir: &Path, stale: &Stale, bound: usize, seed: u64) -> Vec<Image> {
+/// The images of `dir` at a moment at which the disk had been told so much: all there are if they are at most `bound`, else so many of them.
+pub fn images(
+    moment: &Moment,
+    dir: &Path,
+    (told, stale): (usize, &Stale),
+    bound: usize,
+    seed: u64,
+) -> Vec<Image> {
     let choices = moment.choices();
     let mut picks = extremes(&choices);
     let all = choices.iter().try_fold(1usize, |all, choice| all.checked_mul(choice.options.len()));
@@ -125,7 +144,10 @@ pub fn images(moment: &Moment, dir: &Path, stale: &Stale, bound: usize, seed: u6
     let mut seen = std::collections::BTreeSet::new();
     picks.retain(|picks| seen.insert(picks.clone()));
     picks.truncate(bound);
-    let image = |(nth, picks): (usize, &Vec<usize>)| image(moment, dir, &choices, picks, stale, seed as usize + nth);
+    let image = |(nth, picks): (usize, &Vec<usize>)| {
+        let state = moment.state().map(Arc::new).map_or_else(|| stale.nth(told, seed as usize + nth), State::Synced);
+        image(moment, dir, &choices, picks, state)
+    };
     picks.iter().enumerate().map(image).collect()
 }
 
@@ -152,17 +174,9 @@ fn numbered(choices: &[Choice], mut number: usize) -> Vec<usize> {
     choices.iter().map(|choice| pick(choice.options.len())).collect()
 }
 
-fn image(
-    moment: &Moment,
-    dir: &Path,
-    choices: &[Choice],
-    picks: &[usize],
-    stale: &Stale,
-    nth: usize,
-) -> Image {
+fn image(moment: &Moment, dir: &Path, choices: &[Choice], picks: &[usize], state: State) -> Image {
     let picked: Vec<(&Choice, &Pick)> =
         choices.iter().zip(picks).map(|(choice, pick)| (choice, &choice.options[*pick])).collect();
-    let state = moment.state().map_or_else(|| stale.nth(nth), State::Synced);
     let mut words: Vec<String> =
         picked.iter().map(|(choice, pick)| format!("{}: {}", choice.words, pick_words(pick))).collect();
     words.push(format!("sled: {}", state.words()));
@@ -198,8 +212,9 @@ impl State {
     fn write(&self, state: &Path) -> io::Result<()> {
         match self {
             Self::Emptied => Ok(()),
-            Self::Synced(tree) | Self::Stale(tree) | Self::Holed(tree) => write_tree(tree, state),
-            Self::Torn(tree) => write_tree(&tree.iter().map(|(path, bytes)| (path.clone(), torn(bytes))).collect(), state),
+            Self::Synced(tree) | Self::Stale(tree) | Self::Holed(tree) | Self::Torn(tree) => {
+                write_tree(tree, state)
+            }
             Self::Garbage => {
                 fs::create_dir_all(state)?;
                 let mut random = Random(7);
@@ -211,8 +226,9 @@ impl State {
 }
 
 fn torn(bytes: &[u8]) -> Arc<[u8]> {
-    let sectors = bytes.chunks(SECTOR).enumerate();
-    sectors.flat_map(|(nth, sector)| sector.iter().map(move |byte| if nth % 5 == 3 { 0 } else { *byte })).collect()
+    let mut bytes = bytes.to_vec();
+    bytes.chunks_mut(SECTOR).skip(3).step_by(5).for_each(|sector| sector.fill(0));
+    bytes.into()
 }
 
 impl Image {

@@ -43,6 +43,8 @@ pub struct Machine {
     pub pace: Pace,
     /// This boot.
     pub boot: u8,
+    /// Size of the first segment of each life.
+    pub segment_bytes: u64,
     /// Who notes what holds at each moment.
     pub chronicle: Option<Arc<Chronicle>>,
 }
@@ -63,14 +65,20 @@ impl Machine {
     pub fn new(power: Power) -> Self {
         let power = Arc::new(power);
         let disk = Arc::new(PoweredDisk::new(Arc::clone(&power)));
-        Self { power, disk, pace: Pace::Stepwise, boot: 1, chronicle: None }
+        Self { power, disk, pace: Pace::Stepwise, boot: 1, segment_bytes: SEGMENT_BYTES, chronicle: None }
     }
 
     /// A machine whose process died and starts again: nothing is lost.
     pub fn again(&self, power: Power) -> Self {
         let power = Arc::new(power);
         let disk = Arc::new(self.disk.on(Arc::clone(&power)));
-        Self { power, disk, pace: self.pace, boot: self.boot, chronicle: self.chronicle.clone() }
+        let chronicle = self.chronicle.clone();
+        Self { power, disk, pace: self.pace, boot: self.boot, segment_bytes: self.segment_bytes, chronicle }
+    }
+
+    /// The same with segments of another size.
+    pub fn segments(self, segment_bytes: u64) -> Self {
+        Self { segment_bytes, ..self }
     }
 
     /// The same, and what holds at each moment is noted.
@@ -146,7 +154,7 @@ impl Machine {
             linger: None,
             inline_preparation: true,
             boot_id: [self.boot; 16],
-            segment_bytes: SEGMENT_BYTES,
+            segment_bytes: self.segment_bytes,
             opened_at_ms: world.now().0,
             state: StateOptions { cache_bytes: 1 << 20, ..StateOptions::default() },
             ..store::Options::default()
@@ -338,8 +346,8 @@ async fn decide(world: &Arc<World>, run: &RunHandle) -> Result<(), String> {
             | CallStatus::Ended(_) => {}
         }
     }
-    // Until the driver has taken the decision in, the run still rests.
-    tokio::task::yield_now().await;
+    // Until the driver has taken the decision in, the run still rests; and it may have to wait for something itself.
+    tokio::time::sleep(Duration::from_secs(5)).await;
     Ok(())
 }
 

@@ -14,6 +14,7 @@
 //! It must never ask what a byte means, but for that mark.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -51,6 +52,25 @@ pub enum Told {
     Rename(PathBuf, PathBuf),
     /// A file is removed.
     Remove(PathBuf),
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(path, files) => write!(f, "{} files of {}", files.len(), name(path)),
+            Self::MakeDir(path) => write!(f, "make directory {}", name(path)),
+            Self::Make(path) => write!(f, "make {}", name(path)),
+            Self::Write(path, offset, bytes) => {
+                write!(f, "write {} bytes at {offset} of {}", bytes.len(), name(path))
+            }
+            Self::Extend(path, len) => write!(f, "fill {} to {len}", name(path)),
+            Self::SetLen(path, len) => write!(f, "cut {} to {len}", name(path)),
+            Self::Sync(path) | Self::SyncState(path, _) => write!(f, "sync {}", name(path)),
+            Self::FailedSync(path) => write!(f, "fail to sync {}", name(path)),
+            Self::Rename(from, to) => write!(f, "rename {} to {}", name(from), name(to)),
+            Self::Remove(path) => write!(f, "remove {}", name(path)),
+        }
+    }
 }
 
 impl Told {
@@ -224,6 +244,8 @@ pub struct Moment {
     state: BTreeMap<PathBuf, Option<Arc<[u8]>>>,
     /// sled may have written since.
     is_state_open: bool,
+    /// The mark has just said that sled's files are open: they will be, once that was synced.
+    opens_state: bool,
 }
 
 /// A place where a cut has a choice.
@@ -257,13 +279,26 @@ pub(crate) type Left = BTreeMap<PathBuf, Content>;
 
 impl Default for Moment {
     fn default() -> Self {
-        Self { nodes: vec![Node::Dir(Dir::default())], state: BTreeMap::new(), is_state_open: true }
+        Self { nodes: vec![Node::Dir(Dir::default())], state: BTreeMap::new(), is_state_open: true, opens_state: false }
     }
 }
 
 impl Moment {
+    /// What follows if a sync is only said to have worked.
+    pub fn apply_in_vain(&mut self, told: &Told) {
+        self.open_state(told);
+    }
+
+    /// The store believes that the mark is durable: sled may write.
+    fn open_state(&mut self, told: &Told) {
+        if matches!(told, Told::Sync(_)) {
+            self.is_state_open |= std::mem::take(&mut self.opens_state);
+        }
+    }
+
     /// What follows.
     pub fn apply(&mut self, told: &Told) {
+        self.open_state(told);
         match told {
             Told::Known(dir, files) => {
                 let dir = self.dir_at(dir, true);
@@ -305,13 +340,12 @@ impl Moment {
         }
     }
 
-    /// From now on sled may write, if the mark says so.
+    /// Whether sled may be opened next.
     fn look_at_mark(&mut self, path: &Path) {
         if path.file_name().is_none_or(|name| name != MARK) {
             return;
         }
-        let is_closed = self.file(path).is_some_and(|file| file.now().to_bytes().ends_with(CLOSED));
-        self.is_state_open |= !is_closed;
+        self.opens_state = !self.file(path).is_some_and(|file| file.now().to_bytes().ends_with(CLOSED));
     }
 
     fn add(&mut self, node: Node) -> usize {

@@ -32,6 +32,9 @@ pub(crate) struct Recorded {
     pub(crate) deaths: usize,
 }
 
+/// So small that a run goes through several.
+const SEGMENT_BYTES: u64 = 24 << 10;
+
 /// A directory in memory where there is one: what is lost and kept here is decided by hand.
 pub(crate) fn temp_dir() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
@@ -39,7 +42,7 @@ pub(crate) fn temp_dir() -> TempDir {
 
 /// A machine on which somebody has just made the store's directory, and the one above.
 fn machine(power: Power, dir: &Path) -> Machine {
-    let machine = Machine::new(power);
+    let machine = Machine::new(power).segments(SEGMENT_BYTES);
     machine.disk.open(dir, Mode::Dir).unwrap();
     machine
 }
@@ -61,7 +64,7 @@ impl Recorded {
     pub(crate) fn new(scenario: &Scenario, acts: &[Act]) -> Self {
         let (root, world, mut done) = (temp_dir(), World::new(), 0);
         let dir = root.path().join("above/store");
-        let chronicle = Chronicle::new(&dir, &world);
+        let chronicle = Chronicle::new(&dir, &world, 0);
         let is_unsynced = |at: &usize| acts[*at] == Act::Write && acts.get(at + 1) == Some(&Act::Write);
         let first = (acts.len() / 4..acts.len()).find(is_unsynced).unwrap();
         let machine = machine(Power::failing(first, Blow::After), &dir).watched(Arc::clone(&chronicle));
@@ -93,8 +96,13 @@ impl Recorded {
     /// The disk before it was told what stands at `at`; `without` is a sync that does nothing.
     pub(crate) fn moment(&self, at: usize, without: Option<usize>) -> Moment {
         let mut moment = Moment::default();
-        for (nth, told) in self.told[..at].iter().enumerate() {
-            if without != Some(nth) {
+        // What was there before is noticed when it is touched.
+        self.told.iter().filter(|told| matches!(told, Told::Known(..))).for_each(|told| moment.apply(told));
+        let rest = self.told[..at].iter().enumerate().filter(|(_, told)| !matches!(told, Told::Known(..)));
+        for (nth, told) in rest {
+            if without == Some(nth) {
+                moment.apply_in_vain(told);
+            } else {
                 moment.apply(told);
             }
         }

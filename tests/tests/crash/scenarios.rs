@@ -133,15 +133,17 @@ pub(crate) fn several_runs() -> Scenario {
         {"calls": [call("post", json!({"n": 5, "ask": true}))]},
         {"text": "so far so good", "fail": [{"kind": "overloaded"}]},
         pair(6),
-        {"text": LONG.repeat(2_000), "calls": [call("ship", json!({"n": 8}))]},
+        {"calls": [call("ship", json!({"n": 8}))]},
         {"calls": [call("charge", json!({"n": 9, "then": "steer", "say": "rather this"}))]},
         pair(10),
         look(12),
         done(),
         done(),
     ]);
-    let jobs = ["first", "second", "third", "fourth"]
-        .map(|name| engine::Job { session: Some(name.to_owned()), ..job(name) });
+    // Images are directories of their own: a workspace in the first one would be missing in the others.
+    let jobs = ["first", "second", "third", "fourth"].map(|name| {
+        engine::Job { session: Some(name.to_owned()), ..job(name) }.workspace(std::env::temp_dir())
+    });
     Scenario {
         jobs: jobs.to_vec(),
         early: vec![Early::Steer("quickly")],
@@ -150,6 +152,3 @@ pub(crate) fn several_runs() -> Scenario {
         ..Scenario::new("several runs", turns)
     }
 }
-
-/// Fills segments.
-const LONG: &str = "This is a long answer. ";
