@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use store::fs::{Depth, Fs, Handle, Mode, RealFs};
@@ -21,6 +22,8 @@ pub struct PoweredDisk {
     power: Arc<Power>,
     /// A sync that only says that it worked.
     lies: bool,
+    /// There is no room for the next segment that is made ahead of its need.
+    is_short: AtomicBool,
     past: Arc<Mutex<Past>>,
 }
 
@@ -57,17 +60,33 @@ impl Past {
 impl PoweredDisk {
     /// A disk on this power.
     pub fn new(power: Arc<Power>) -> Self {
-        Self { power, lies: false, past: Arc::default() }
+        Self { power, lies: false, is_short: AtomicBool::new(false), past: Arc::default() }
     }
 
     /// The same disk, with nothing lost, on the power of a later process.
     pub fn on(&self, power: Arc<Power>) -> Self {
-        Self { power, lies: self.lies, past: Arc::clone(&self.past) }
+        Self { lies: self.lies, past: Arc::clone(&self.past), ..Self::new(power) }
     }
 
     /// A disk on which no sync does anything: a machine that dies loses all that was ever written.
     pub fn lying(power: Arc<Power>) -> Self {
         Self { lies: true, ..Self::new(power) }
+    }
+
+    /// Has no room for the next segment that is made ahead of its need: right after another one.
+    pub fn refuse_spare(&self) {
+        self.is_short.store(true, Ordering::Relaxed);
+    }
+
+    fn is_refused(&self, path: &Path) -> bool {
+        let past = self.lock();
+        let is_ahead = match past.told.as_slice() {
+            [.., Told::Rename(_, to), Told::Sync(dir)] => {
+                to.parent() == Some(dir) && path.parent() == Some(dir)
+            }
+            _ => false,
+        };
+        is_ahead && self.is_short.swap(false, Ordering::Relaxed)
     }
 
     /// How much it was told.
@@ -156,9 +175,13 @@ impl Fs for PoweredDisk {
             Mode::Read | Mode::Write | Mode::Dir => return self.power.read(|| RealFs.open(path, mode)),
         };
         self.power.act(Act::Make, |_| {
+            if self.is_refused(path) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
             let mut past = self.lock();
             // Of what is there already, and stays.
-            let missing: Vec<_> = path.ancestors().take_while(|part| !part.exists()).map(Path::to_owned).collect();
+            let missing: Vec<_> =
+                path.ancestors().take_while(|part| !part.exists()).map(Path::to_owned).collect();
             if let Some(above) = path.ancestors().skip(missing.len().max(1)).next() {
                 past.know(above);
             }

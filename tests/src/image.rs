@@ -58,10 +58,16 @@ impl Stale {
     /// Takes sled's files as they stand in a directory; does nothing if sled cannot read them.
     pub fn take(&mut self, told: usize, dir: &Path) {
         let (Ok(tree), Ok(copy)) = (read_tree(dir), tempfile::tempdir()) else { return };
-        let holed = write_tree(&tree, &copy.path().join("state")).ok().and_then(|()| pierce(copy.path()).ok());
+        let holed =
+            write_tree(&tree, &copy.path().join("state")).ok().and_then(|()| pierce(copy.path()).ok());
         if let Some(holed) = holed {
             let torn = tree.iter().map(|(path, bytes)| (path.clone(), torn(bytes))).collect();
-            self.trees.push(Trees { told, whole: Arc::new(tree), holed: Arc::new(holed), torn: Arc::new(torn) });
+            self.trees.push(Trees {
+                told,
+                whole: Arc::new(tree),
+                holed: Arc::new(holed),
+                torn: Arc::new(torn),
+            });
         }
     }
 
@@ -145,7 +151,8 @@ pub fn images(
     picks.retain(|picks| seen.insert(picks.clone()));
     picks.truncate(bound);
     let image = |(nth, picks): (usize, &Vec<usize>)| {
-        let state = moment.state().map(Arc::new).map_or_else(|| stale.nth(told, seed as usize + nth), State::Synced);
+        let state =
+            moment.state().map(Arc::new).map_or_else(|| stale.nth(told, seed as usize + nth), State::Synced);
         image(moment, dir, &choices, picks, state)
     };
     picks.iter().enumerate().map(image).collect()

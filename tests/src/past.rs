@@ -244,6 +244,8 @@ pub struct Moment {
     state: BTreeMap<PathBuf, Option<Arc<[u8]>>>,
     /// sled may have written since.
     is_state_open: bool,
+    /// sled's data was not synced when it should have been.
+    is_state_lost: bool,
     /// The mark has just said that sled's files are open: they will be, once that was synced.
     opens_state: bool,
 }
@@ -279,7 +281,13 @@ pub(crate) type Left = BTreeMap<PathBuf, Content>;
 
 impl Default for Moment {
     fn default() -> Self {
-        Self { nodes: vec![Node::Dir(Dir::default())], state: BTreeMap::new(), is_state_open: true, opens_state: false }
+        Self {
+            nodes: vec![Node::Dir(Dir::default())],
+            state: BTreeMap::new(),
+            is_state_open: true,
+            is_state_lost: false,
+            opens_state: false,
+        }
     }
 }
 
@@ -287,6 +295,10 @@ impl Moment {
     /// What follows if a sync is only said to have worked.
     pub fn apply_in_vain(&mut self, told: &Told) {
         self.open_state(told);
+        if let Told::SyncState(path, Some(_)) = told {
+            // sled's data may then be as of any moment; without one of its other files it does not open.
+            self.is_state_lost = path.file_name().is_some_and(|name| name == "db");
+        }
     }
 
     /// The store believes that the mark is durable: sled may write.
@@ -319,6 +331,7 @@ impl Moment {
             Told::SyncState(path, bytes) => {
                 if std::mem::take(&mut self.is_state_open) {
                     self.state.clear();
+                    self.is_state_lost = false;
                 }
                 self.state.insert(below_state(path), bytes.clone());
             }
@@ -507,17 +520,19 @@ impl Moment {
 
     /// sled's files, if they are what they were at their last sync.
     pub fn state(&self) -> Option<Tree> {
-        if self.is_state_open {
+        if self.is_state_open || self.is_state_lost {
             return None;
         }
-        let dirs: BTreeSet<&Path> = self
-            .state
-            .iter()
-            .filter_map(|(path, bytes)| bytes.is_none().then_some(path.as_path()))
-            .collect();
+        let dirs: BTreeSet<&Path> =
+            self.state.iter().filter_map(|(path, bytes)| bytes.is_none().then_some(path.as_path())).collect();
         let is_named = |path: &Path| path.ancestors().skip(1).all(|dir| dirs.contains(dir));
         let files = self.state.iter().filter_map(|(path, bytes)| Some((path, bytes.as_ref()?)));
-        Some(files.filter(|(path, _)| is_named(path)).map(|(path, bytes)| (path.clone(), Arc::clone(bytes))).collect())
+        Some(
+            files
+                .filter(|(path, _)| is_named(path))
+                .map(|(path, bytes)| (path.clone(), Arc::clone(bytes)))
+                .collect(),
+        )
     }
 }
 
@@ -605,7 +620,9 @@ impl Change {
             (Self::Extend(len), Pick::Length | Pick::Sectors(_) | Pick::All) => {
                 content.set_len(content.len().max(*len));
             }
-            (Self::SetLen(len), Pick::Length | Pick::Half | Pick::Sectors(_) | Pick::All) => content.set_len(*len),
+            (Self::SetLen(len), Pick::Length | Pick::Half | Pick::Sectors(_) | Pick::All) => {
+                content.set_len(*len)
+            }
         }
     }
 }

@@ -149,7 +149,8 @@ impl Suite<'_> {
         let root = temp_dir();
         self.count(|counts| counts.again[depth - 1] += 1);
         let opened = recorded.open(image, note, &root.path().join("store"), BOOT + depth as u8);
-        let went_on = opened.and_then(|_| self.go_on(note, image, (recorded.deaths + 1, depth), true, random));
+        let went_on =
+            opened.and_then(|_| self.go_on(note, image, (recorded.deaths + 1, depth), true, random));
         went_on.map_err(|words| {
             format!("cut {depth} at operation {at} of the recovery, {}: {words}", image.words)
         })
@@ -179,9 +180,8 @@ fn what_was_acknowledged_outlives_the_power() {
         seen: Mutex::default(),
     };
     println!("recorded after {:?}", started.elapsed());
-    let moments: Vec<usize> = (1..=recorded.told.len())
-        .filter(|at| !matches!(recorded.told[at - 1], Told::Known(..)))
-        .collect();
+    let moments: Vec<usize> =
+        (1..=recorded.told.len()).filter(|at| !matches!(recorded.told[at - 1], Told::Known(..))).collect();
     for_each(&moments, |at| suite.cut(&recorded, *at));
     let counts = suite.counts.into_inner().unwrap();
     println!(
