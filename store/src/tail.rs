@@ -121,9 +121,9 @@ impl Tail {
         &self.written
     }
 
-    /// A further segment is there, or will be as far as known: new runs may start.
-    pub(crate) fn has_spare(&mut self) -> bool {
-        self.preparer.has_spare(self.last + 1, self.next_size)
+    /// Ok if a further segment is there, or will be as far as known: new runs may start.
+    pub(crate) fn spare(&mut self) -> Result<(), Error> {
+        self.preparer.spare(self.last + 1, self.next_size)
     }
 
     /// The segment that a group with frames of `bytes` goes to; a full one is sealed first, with all that was
@@ -137,9 +137,7 @@ impl Tail {
             }
             self.seal()?;
         }
-        let prepared = self.preparer.take(self.last + 1, self.next_size);
-        let prepared =
-            prepared.map_err(|failure| error("make a segment in", self.preparer.dir(), &failure))?;
+        let prepared = self.preparer.take(self.last + 1, self.next_size)?;
         self.last = prepared.number;
         self.next_size = (prepared.size * 2).min(SEGMENT_BYTES_MAX);
         self.open = Some(Open { file: prepared.file, number: prepared.number, size: prepared.size });
