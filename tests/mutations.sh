@@ -13,8 +13,8 @@ survivors=()
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# A suite is what follows `cargo test -q`.
-store='-p store --lib'
+# A suite is what follows `cargo test`. Faults at every operation find what the tests beside them find, and take longest.
+store='-p store --lib -- --skip whatever_fails --skip an_open_that_fails'
 crash='-p tests --test crash -- blind instants images syncs'
 
 # Makes the copy equal to the tree; the times of what stays equal stay too.

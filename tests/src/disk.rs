@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use store::fs::{Depth, Fs, Handle, Mode, RealFs};
 
-use crate::past::{Content, Moment, Told, is_of_state};
+use crate::content::Content;
+use crate::moment::Moment;
+use crate::past::{Told, is_of_state};
 use crate::power::{Act, Power, Share};
 
 /// A disk whose power may fail.

@@ -1,15 +1,16 @@
 //! The disk images that a power cut may leave at a moment, and directories made of them.
 //!
 //! Owns which of the legal images are tried: all of them up to a bound, else the extremes and a seeded sample. What is
-//! legal is said in `past`.
+//! legal is said in `moment`.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::content::SECTOR;
 use crate::disk::write_file;
-use crate::past::{Choice, Left, Moment, Pick, SECTOR, Tree};
+use crate::moment::{Choice, Left, Moment, Pick, Tree};
 
 /// A directory as a cut left it.
 #[derive(Clone, Debug)]

@@ -96,7 +96,8 @@ impl Suite<'_> {
     ) {
         // What a note says differs only if something was told or answered since the one before.
         let key = (note.world.asked().len() + note.world.deeds().len() + note.world.requests().len(), frames);
-        if !self.seen.lock().unwrap().insert(key) || !(at + nth).is_multiple_of(self.size.ends_every) {
+        let is_its_turn = (at + nth).is_multiple_of(self.size.ends_every);
+        if !is_its_turn || !self.seen.lock().unwrap().insert(key) {
             return;
         }
         self.count(|counts| counts.ends += 1);
@@ -168,9 +169,7 @@ impl Suite<'_> {
 #[test]
 fn what_was_acknowledged_outlives_the_power() {
     let scenario = scenarios::several_runs();
-    let started = std::time::Instant::now();
     let (uncut, acts) = uncut(&scenario);
-    println!("uncut after {:?}", started.elapsed());
     let recorded = Recorded::new(&scenario, &acts);
     let suite = Suite {
         scenario: &scenario,
@@ -179,7 +178,6 @@ fn what_was_acknowledged_outlives_the_power() {
         counts: Mutex::default(),
         seen: Mutex::default(),
     };
-    println!("recorded after {:?}", started.elapsed());
     let moments: Vec<usize> =
         (1..=recorded.told.len()).filter(|at| !matches!(recorded.told[at - 1], Told::Known(..))).collect();
     for_each(&moments, |at| suite.cut(&recorded, *at));
