@@ -59,6 +59,8 @@ pub struct Options {
     /// Make the next segment in the writer's thread: slower, but the order of disk operations is then always
     /// the same.
     pub inline_preparation: bool,
+    /// Rebuild the state from the journal, whatever its mark says.
+    pub rebuilds_state: bool,
     /// The state's limits.
     pub state: StateOptions,
 }
@@ -73,6 +75,7 @@ impl Default for Options {
             boot_id: boot_id(),
             segment_bytes: SEGMENT_BYTES_FIRST,
             inline_preparation: false,
+            rebuilds_state: false,
             state: StateOptions::default(),
         }
     }
@@ -149,6 +152,9 @@ impl JournalStore {
             sync_ancestors(&*disk, dir)?;
         }
         let frames = survey.tail.position;
+        if options.rebuilds_state {
+            State::distrust(Arc::clone(&disk), dir)?;
+        }
         let (state, found) = State::open(Arc::clone(&disk), dir, options.boot_id, options.state)?;
         let (applied, rebuilt) = match found {
             Found::Usable { applied } if applied > frames => {

@@ -151,6 +151,11 @@ impl Drop for StopOnDrop {
 }
 
 impl State {
+    /// Whatever `DIR/state` holds, the next open moves it aside.
+    pub(crate) fn distrust(disk: Arc<dyn Fs>, dir: &Path) -> Result<(), Error> {
+        Place::new(disk, dir).clear_mark()
+    }
+
     /// Opens `DIR/state`: as found only when its last writer closed it or died on this same boot; otherwise
     /// it is moved aside (the newest `state.aside-N` is kept) and is empty.
     pub(crate) fn open(

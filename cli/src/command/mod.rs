@@ -13,6 +13,7 @@ mod batch;
 mod bench;
 mod cancel;
 mod deny;
+mod doctor;
 mod events;
 mod extend;
 mod follow_up;
@@ -55,6 +56,7 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     Loops(loops::Loops),
     Batch(batch::Batch),
+    Doctor(doctor::Doctor),
     Bench(bench::Bench),
 }
 
@@ -83,6 +85,7 @@ impl Command {
             Self::Verify(verify) => verify.run(context),
             Self::Loops(loops) => loops.run(context),
             Self::Batch(batch) => batch.run(context),
+            Self::Doctor(doctor) => doctor.run(context),
             Self::Bench(bench) => bench.run(context),
         }
     }

@@ -12,13 +12,15 @@ mod known;
 mod lines;
 mod results;
 mod run;
+mod shared;
 #[cfg(test)]
 mod tests;
 
 pub use ending::{ResultLine, TokenUsage};
 pub use error::Error;
 pub use halt::Halt;
-pub use jobs::{BadLine, BatchJob, Defaults, JobsFile, LINE_BYTES_MAX, SharedWorkspace};
+pub use jobs::{BadLine, BatchJob, Defaults, JobsFile, LINE_BYTES_MAX};
 pub use known::{Standing, Survey, survey};
 pub use results::Mended;
 pub use run::{BatchRun, Options, Progress, Summary};
+pub use shared::{SharedWorkspace, shared_workspaces};
