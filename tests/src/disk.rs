@@ -184,7 +184,7 @@ impl Fs for PoweredDisk {
             // Of what is there already, and stays.
             let missing: Vec<_> =
                 path.ancestors().take_while(|part| !part.exists()).map(Path::to_owned).collect();
-            if let Some(above) = path.ancestors().skip(missing.len().max(1)).next() {
+            if let Some(above) = path.ancestors().nth(missing.len().max(1)) {
                 past.know(above);
             }
             let opened = RealFs.open(path, mode)?;

@@ -211,16 +211,12 @@ fn fail_some(disk: &BrokenDisk, after: usize, count: usize, way: io::ErrorKind) 
 
 /// The error names the directory and what a person can do, as far as the way says it.
 fn assert_typed(error: &Error, way: io::ErrorKind, dir: &Path) {
-    let is_typed = match error {
-        // A commit before it failed.
-        Error::Void => true,
-        Error::NoSpace { path } => {
-            path == dir && matches!(way, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-        }
-        Error::ReadOnly { path } => path == dir && way == io::ErrorKind::ReadOnlyFilesystem,
-        Error::Io { path, .. } => path.starts_with(dir) && way == io::ErrorKind::Other,
-        _ => false,
-    };
+    let is_full = matches!(way, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    // A commit is void if one before it failed.
+    let is_typed = *error == Error::Void
+        || (is_full && *error == Error::NoSpace { path: dir.to_owned() })
+        || (way == io::ErrorKind::ReadOnlyFilesystem && *error == Error::ReadOnly { path: dir.to_owned() })
+        || (way == io::ErrorKind::Other && matches!(error, Error::Io { path, .. } if path.starts_with(dir)));
     assert!(is_typed, "{way:?}: {error:?}");
 }
 
