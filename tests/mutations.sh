@@ -15,7 +15,8 @@ trap 'rm -f "$log"' EXIT
 
 # A suite is what follows `cargo test`. Faults at every operation find what the tests beside them find, and take longest.
 store='-p store --lib -- --skip whatever_fails --skip an_open_that_fails'
-crash='-p tests --test crash -- blind instants images syncs'
+crash='-p tests --test crash -- images syncs'
+engine='-p tests --test crash -- blind instants'
 
 # Makes the copy equal to the tree; the times of what stays equal stay too.
 mkdir -p "$copy"
@@ -139,10 +140,10 @@ mutation 'a mark that stays closed' store/src/state.rs "$store;$crash" \
 mutation 'sled closed without a sync' store/src/state.rs "$store;$crash" \
   '        place.sync()?;
 ' ''
-mutation 'an effect before its commit' engine/src/driver/commit.rs "$crash" \
+mutation 'an effect before its commit' engine/src/driver/commit.rs "$engine" \
   'let is_durable = needs_barrier(&self.effects, after);' \
   'let is_durable = needs_barrier(&self.effects, after) && false;'
-mutation 'a tool without a barrier before it' model/src/effect.rs "$crash" \
+mutation 'a tool without a barrier before it' model/src/effect.rs "$engine" \
   'Self::CallModel { .. }
             | Self::RunTool { .. }' \
   'Self::CallModel { .. }' \
