@@ -77,6 +77,12 @@ noticed() {
   [[ $count -le 2 ]] || printf ' and %d more' $((count - 2))
 }
 
+# What fails without being broken notices nothing.
+for suite in "$store" "$crash" "$engine"; do
+  found=$(noticed "$suite")
+  [[ -z $found ]] || { echo "tests/mutations.sh: the tree itself fails: $found" >&2; exit 1; }
+done
+
 echo '| broken | noticed by |'
 echo '|---|---|'
 
