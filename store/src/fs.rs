@@ -1,5 +1,5 @@
-//! The only door to the disk for the journal: eight operations, so that a test can count them, cut the power
-//! before or after each, and make any of them fail.
+//! The only door to the disk for the journal and for the mark that says whether sled's files may be used: eight
+//! operations, so that a test can count them, cut the power before or after each, and make any of them fail.
 //!
 //! Must never hold policy: no retries, no formats, no paths of its own.
 
@@ -42,7 +42,7 @@ pub enum Depth {
     All,
 }
 
-/// The operations that the journal needs. None may be retried inside: the journal decides what a failure
+/// The operations that the store needs. None may be retried inside: the journal decides what a failure
 /// means.
 pub trait Fs: Send + Sync {
     /// Opens `path`.
@@ -169,21 +169,25 @@ pub(crate) fn sync_dir(disk: &dyn Fs, dir: &Path) -> io::Result<()> {
 
 /// The typed error for a failed `operation` on `path`.
 pub(crate) fn error(operation: &'static str, path: &Path, error: &io::Error) -> Error {
+    error_in(store_dir(path), operation, path, error)
+}
+
+/// The same for a path in DIR that is not the journal's.
+pub(crate) fn error_in(dir: &Path, operation: &'static str, path: &Path, error: &io::Error) -> Error {
     let kind = error.kind();
     if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-        Error::NoSpace { path: store_dir(path) }
+        Error::NoSpace { path: dir.to_owned() }
     } else if kind == io::ErrorKind::ReadOnlyFilesystem {
-        Error::ReadOnly { path: store_dir(path) }
+        Error::ReadOnly { path: dir.to_owned() }
     } else {
         Error::Io { operation, path: path.to_owned(), message: error.to_string() }
     }
 }
 
 /// DIR of a file in `DIR/journal`.
-fn store_dir(path: &Path) -> PathBuf {
+fn store_dir(path: &Path) -> &Path {
     path.ancestors()
         .find(|ancestor| ancestor.file_name() == Some(OsStr::new(crate::journal::JOURNAL_DIR)))
         .and_then(Path::parent)
         .unwrap_or(path)
-        .to_owned()
 }

@@ -19,12 +19,13 @@ use crate::frame::Point;
 use crate::fs::{Fs, Mode, RealFs, error, sync_dir};
 use crate::heads::{self, StreamHead};
 use crate::keys::run_prefix;
-use crate::limits::WRITER_QUEUE_MAX;
+use crate::limits::{SEGMENT_BYTES_FIRST, WRITER_QUEUE_MAX};
 use crate::link::Submitted;
 use crate::lock::Lock;
 use crate::random::{RANDOM, Salts, boot_id};
 use crate::recover::{repair, survey};
 use crate::replay::replay;
+use crate::segment::Preparer;
 use crate::state::{Found, State, StateHealth, StateOptions};
 use crate::tail::{Counters, Tail};
 use crate::writer::{Message, Writer};
@@ -42,7 +43,7 @@ pub const CLOSED: u8 = 2;
 /// How a store is opened.
 #[derive(Clone)]
 pub struct Options {
-    /// The journal's disk.
+    /// The disk of the journal and of the state's mark.
     pub disk: Arc<dyn Fs>,
     /// How long ordered commits may stay without a barrier when nobody asks for one; none: until somebody
     /// does.
@@ -53,6 +54,8 @@ pub struct Options {
     pub opened_at_ms: i64,
     /// This boot of the machine: sled's files are trusted after a kill only if they are of the same one.
     pub boot_id: [u8; 16],
+    /// Size in bytes of the first segment that this open makes; each further one is twice as large, up to a named limit.
+    pub segment_bytes: u64,
     /// Make the next segment in the writer's thread: slower, but the order of disk operations is then always
     /// the same.
     pub inline_preparation: bool,
@@ -70,6 +73,7 @@ impl Default for Options {
             lock_wait: Duration::ZERO,
             opened_at_ms: 0,
             boot_id: boot_id(),
+            segment_bytes: SEGMENT_BYTES_FIRST,
             inline_preparation: false,
             rebuilds_state: false,
             state: StateOptions::default(),
@@ -149,9 +153,9 @@ impl JournalStore {
         }
         let frames = survey.tail.position;
         if options.rebuilds_state {
-            State::distrust(dir)?;
+            State::distrust(Arc::clone(&disk), dir)?;
         }
-        let (state, found) = State::open(dir, options.boot_id, options.state)?;
+        let (state, found) = State::open(Arc::clone(&disk), dir, options.boot_id, options.state)?;
         let (applied, rebuilt) = match found {
             Found::Usable { applied } if applied > frames => {
                 return Err(Error::Behind { journal: frames, state: applied });
@@ -171,7 +175,8 @@ impl JournalStore {
             state: RwLock::new(Some(state)),
         });
         let counters = Arc::clone(&shared.counters);
-        let tail = Tail::new(disk, journal, catalog, counters, options.inline_preparation, survey.tail);
+        let preparer = Preparer::new(Arc::clone(&disk), journal, options.inline_preparation);
+        let tail = Tail::new(disk, preparer, catalog, counters, options.segment_bytes, survey.tail);
         let mut writer =
             Writer::new(Arc::clone(&shared), tail, options.linger, options.boot_id, options.opened_at_ms);
         writer.open_epoch()?;

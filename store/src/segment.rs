@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use crate::Error;
 use crate::bytes::Cursor;
 use crate::frame::{self, Bad, HEAD_BLOCK, Point, SegmentHead};
-use crate::fs::{Depth, Fs, Handle, Mode, read_up_to, sync_dir, write_all_at};
+use crate::fs::{Depth, Fs, Handle, Mode, error, read_up_to, sync_dir, write_all_at};
 use crate::index::{self, Index, TRAILER};
 use crate::limits::ZERO_BYTES;
 
@@ -113,8 +114,8 @@ pub(crate) struct Preparer {
     /// Prepare in the caller's thread: the order of disk operations is then the same in every run.
     inline: bool,
     next: Next,
-    /// The last try failed, and none has succeeded since.
-    is_short: bool,
+    /// Why the last try failed, if none has succeeded since.
+    lack: Option<Error>,
 }
 
 enum Next {
@@ -132,7 +133,12 @@ pub(crate) struct Prepared {
 
 impl Preparer {
     pub(crate) fn new(disk: Arc<dyn Fs>, dir: PathBuf, inline: bool) -> Self {
-        Self { disk, dir, inline, next: Next::None, is_short: false }
+        Self { disk, dir, inline, next: Next::None, lack: None }
+    }
+
+    /// The journal's directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Starts making segment `number`, unless one is ready or being made.
@@ -149,24 +155,29 @@ impl Preparer {
         }
     }
 
-    /// Space for a further segment is there, as far as known: it is ready, or being made after none has
-    /// failed. After a failure this tries again, so it turns true by itself when space is back.
-    pub(crate) fn has_spare(&mut self, number: u64, size: u64) -> bool {
+    /// Ok if space for a further segment is there, as far as known: it is ready, or being made after none has
+    /// failed. After a failure this tries again, so it turns Ok by itself when space is back.
+    pub(crate) fn spare(&mut self, number: u64, size: u64) -> Result<(), Error> {
         if matches!(&self.next, Next::Making(thread) if thread.is_finished()) {
             let made = self.finish();
             self.settle(made);
         }
         self.start(number, size);
-        !self.is_short
+        self.lack.clone().map_or(Ok(()), Err)
     }
 
     /// The segment that was being made, or a fresh one if that failed.
-    pub(crate) fn take(&mut self, number: u64, size: u64) -> io::Result<Prepared> {
+    pub(crate) fn take(&mut self, number: u64, size: u64) -> Result<Prepared, Error> {
         let made = self.finish().or_else(|_| {
             make(&*self.disk, &self.dir, number, size).map(|file| Prepared { number, size, file })
         });
-        self.is_short = made.is_err();
+        let made = made.map_err(|failure| self.failed(&failure));
+        self.lack = made.as_ref().err().cloned();
         made
+    }
+
+    fn failed(&self, failure: &io::Error) -> Error {
+        error("make a segment in", &self.dir, failure)
     }
 
     /// Waits for what is being made, and removes it: a closed store keeps no empty segment.
@@ -181,8 +192,7 @@ impl Preparer {
     }
 
     fn settle(&mut self, made: io::Result<Prepared>) {
-        self.is_short = made.is_err();
-        // What the failure was is reported when a segment is needed: `take` meets it again.
+        self.lack = made.as_ref().err().map(|failure| self.failed(failure));
         self.next = made.map_or(Next::None, Next::Ready);
     }
 

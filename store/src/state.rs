@@ -38,6 +38,7 @@ use std::time::Duration;
 use self::applier::{Shared, Stop};
 use self::overlay::Pending;
 use self::place::{Mark, Place};
+use crate::fs::Fs;
 use crate::keys::lower_bound;
 use crate::{Error, Put};
 
@@ -152,14 +153,19 @@ impl Drop for StopOnDrop {
 
 impl State {
     /// Whatever `DIR/state` holds, the next open moves it aside.
-    pub(crate) fn distrust(dir: &Path) -> Result<(), Error> {
-        Place::new(dir).clear_mark()
+    pub(crate) fn distrust(disk: Arc<dyn Fs>, dir: &Path) -> Result<(), Error> {
+        Place::new(disk, dir).clear_mark()
     }
 
     /// Opens `DIR/state`: as found only when its last writer closed it or died on this same boot; otherwise
     /// it is moved aside (the newest `state.aside-N` is kept) and is empty.
-    pub(crate) fn open(dir: &Path, boot_id: [u8; 16], options: StateOptions) -> Result<(Self, Found), Error> {
-        let place = Place::new(dir);
+    pub(crate) fn open(
+        disk: Arc<dyn Fs>,
+        dir: &Path,
+        boot_id: [u8; 16],
+        options: StateOptions,
+    ) -> Result<(Self, Found), Error> {
+        let place = Place::new(disk, dir);
         let as_found = match unusable(&place, boot_id) {
             Some(reason) => Err(reason),
             None => {

@@ -5,7 +5,6 @@
 //! acknowledged offset, because its pages may say one thing and the disk another; the next segment's head
 //! says where the old one ends.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +12,7 @@ use crate::catalog::Catalog;
 use crate::frame::{self, GROUP_BLOCK, GroupHash, GroupHead, HEAD_BLOCK, Header, Point, SALT, SegmentHead};
 use crate::fs::{Depth, Fs, Handle, error, write_all_at};
 use crate::index::Place;
-use crate::limits::{SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX};
+use crate::limits::SEGMENT_BYTES_MAX;
 use crate::segment::{self, Preparer};
 use crate::{Error, Hash};
 
@@ -71,7 +70,6 @@ impl Draft {
 /// The end of the journal.
 pub(crate) struct Tail {
     disk: Arc<dyn Fs>,
-    dir: PathBuf,
     catalog: Arc<Catalog>,
     counters: Arc<Counters>,
     preparer: Preparer,
@@ -93,25 +91,23 @@ struct Open {
 }
 
 impl Tail {
-    /// Goes on after `end`, in a new segment.
+    /// Goes on after `end`, in a new segment of `first_bytes`.
     pub(crate) fn new(
         disk: Arc<dyn Fs>,
-        dir: PathBuf,
+        preparer: Preparer,
         catalog: Arc<Catalog>,
         counters: Arc<Counters>,
-        inline: bool,
+        first_bytes: u64,
         end: Point,
     ) -> Self {
-        let preparer = Preparer::new(Arc::clone(&disk), dir.clone(), inline);
         Self {
             disk,
-            dir,
             catalog,
             counters,
             preparer,
             open: None,
             last: end.segment,
-            next_size: SEGMENT_BYTES_FIRST,
+            next_size: first_bytes,
             acked: end,
             written: end,
         }
@@ -125,9 +121,9 @@ impl Tail {
         &self.written
     }
 
-    /// A further segment is there, or will be as far as known: new runs may start.
-    pub(crate) fn has_spare(&mut self) -> bool {
-        self.preparer.has_spare(self.last + 1, self.next_size)
+    /// Ok if a further segment is there, or will be as far as known: new runs may start.
+    pub(crate) fn spare(&mut self) -> Result<(), Error> {
+        self.preparer.spare(self.last + 1, self.next_size)
     }
 
     /// The segment that a group with frames of `bytes` goes to; a full one is sealed first, with all that was
@@ -141,8 +137,7 @@ impl Tail {
             }
             self.seal()?;
         }
-        let prepared = self.preparer.take(self.last + 1, self.next_size);
-        let prepared = prepared.map_err(|failure| error("make a segment in", &self.dir, &failure))?;
+        let prepared = self.preparer.take(self.last + 1, self.next_size)?;
         self.last = prepared.number;
         self.next_size = (prepared.size * 2).min(SEGMENT_BYTES_MAX);
         self.open = Some(Open { file: prepared.file, number: prepared.number, size: prepared.size });
@@ -255,7 +250,9 @@ impl Tail {
     /// Seals the open segment and removes the one that was kept ready.
     pub(crate) fn close(&mut self) -> Result<(), Error> {
         self.seal()?;
-        self.preparer.discard().map_err(|failure| error("remove the spare segment of", &self.dir, &failure))
+        self.preparer
+            .discard()
+            .map_err(|failure| error("remove the spare segment of", self.preparer.dir(), &failure))
     }
 
     fn acknowledge(&mut self) {

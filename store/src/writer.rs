@@ -243,12 +243,9 @@ impl Writer {
         for mut submitted in submitted {
             let starts =
                 matches!(submitted.commit.stream, Stream::Run(_)) && submitted.commit.expect_seq == 0;
-            let accepted = if starts && !self.tail.has_spare() {
-                // Live runs need what is left, to park.
-                Err(Error::NoSpace { path: self.shared.dir.clone() })
-            } else {
-                self.linker.link(&mut submitted, &mut target)
-            };
+            // Live runs need what is left, to park.
+            let room = if starts { self.tail.spare() } else { Ok(()) };
+            let accepted = room.and_then(|()| self.linker.link(&mut submitted, &mut target));
             self.at_ms = self.at_ms.max(submitted.commit.at_ms);
             match accepted {
                 Ok(receipt) => linked.accepted.push((submitted, receipt)),

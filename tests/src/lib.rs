@@ -2,9 +2,14 @@
 //!
 //! Owns the means, not the claims: what must hold is said in `tests/tests`.
 
+pub mod chronicle;
+pub mod content;
 pub mod disk;
 pub mod harness;
+pub mod image;
 pub mod life;
+pub mod moment;
+pub mod past;
 pub mod power;
 pub mod scenario;
 pub mod silent;

@@ -15,6 +15,7 @@ use model::{ParkReason, Phase};
 use store::fs::Fs;
 use store::{JournalStore, RunKey, StateOptions, Store};
 
+use crate::chronicle::Chronicle;
 use crate::disk::PoweredDisk;
 use crate::harness::harness;
 use crate::power::Power;
@@ -25,6 +26,9 @@ use crate::world::{Answer, Ask, WallClock, World};
 
 /// Longest time, in the world's time, that a life may take: whoever needs more hangs.
 const LIFE: Duration = Duration::from_secs(3600);
+
+/// First segments are small: a life writes little, and zeros are cut as often as anything else.
+const SEGMENT_BYTES: u64 = 160 << 10;
 
 /// How often a process that cannot open its directory is started again.
 const OPENS_MAX: usize = 20;
@@ -39,6 +43,10 @@ pub struct Machine {
     pub pace: Pace,
     /// This boot.
     pub boot: u8,
+    /// Size of the first segment of each life.
+    pub segment_bytes: u64,
+    /// Who notes what holds at each moment.
+    pub chronicle: Option<Arc<Chronicle>>,
 }
 
 /// How a machine's work ended.
@@ -57,7 +65,25 @@ impl Machine {
     pub fn new(power: Power) -> Self {
         let power = Arc::new(power);
         let disk = Arc::new(PoweredDisk::new(Arc::clone(&power)));
-        Self { power, disk, pace: Pace::Stepwise, boot: 1 }
+        Self { power, disk, pace: Pace::Stepwise, boot: 1, segment_bytes: SEGMENT_BYTES, chronicle: None }
+    }
+
+    /// A machine whose process died and starts again: nothing is lost.
+    pub fn again(&self, power: Power) -> Self {
+        let power = Arc::new(power);
+        let disk = Arc::new(self.disk.on(Arc::clone(&power)));
+        let chronicle = self.chronicle.clone();
+        Self { power, disk, pace: self.pace, boot: self.boot, segment_bytes: self.segment_bytes, chronicle }
+    }
+
+    /// The same with segments of another size.
+    pub fn segments(self, segment_bytes: u64) -> Self {
+        Self { segment_bytes, ..self }
+    }
+
+    /// The same, and what holds at each moment is noted.
+    pub fn watched(self, chronicle: Arc<Chronicle>) -> Self {
+        Self { chronicle: Some(chronicle), ..self }
     }
 
     /// The same at another pace.
@@ -78,6 +104,7 @@ impl Machine {
     /// Runs the stages from the first that is not done. `done` counts them.
     pub fn work(&self, scenario: &Scenario, world: &Arc<World>, dir: &Path, done: &mut usize) -> Worked {
         while let Some(stage) = scenario.stages.get(*done) {
+            self.chronicle.iter().for_each(|chronicle| chronicle.done(*done));
             let worked = self.live(world, async || self.stage(scenario, *stage, world, dir).await);
             if worked != Worked::Finished {
                 return worked;
@@ -120,19 +147,32 @@ impl Machine {
         if self.power.is_out() { Worked::Died } else { worked }
     }
 
-    /// Opens the directory.
-    pub fn open(&self, scenario: &Scenario, world: &Arc<World>, dir: &Path) -> Result<Opened, String> {
+    /// Opens the store in the directory.
+    pub fn open_store(&self, world: &World, dir: &Path) -> Result<JournalStore, store::Error> {
         let options = store::Options {
             disk: Arc::clone(&self.disk) as Arc<dyn Fs>,
             linger: None,
             inline_preparation: true,
             boot_id: [self.boot; 16],
+            segment_bytes: self.segment_bytes,
             opened_at_ms: world.now().0,
             state: StateOptions { cache_bytes: 1 << 20, ..StateOptions::default() },
             ..store::Options::default()
         };
-        let journal = Arc::new(JournalStore::open(dir, options).map_err(|error| error.to_string())?);
-        let store = Arc::new(Paced::new(Arc::clone(&journal), self.pace));
+        JournalStore::open(dir, options)
+    }
+
+    /// Opens the directory.
+    pub fn open(&self, scenario: &Scenario, world: &Arc<World>, dir: &Path) -> Result<Opened, String> {
+        self.chronicle.iter().for_each(|chronicle| chronicle.note(&self.disk));
+        let journal = Arc::new(self.open_store(world, dir).map_err(|error| error.to_string())?);
+        let mut store = Paced::new(Arc::clone(&journal), self.pace);
+        if let Some(chronicle) = &self.chronicle {
+            chronicle.opened(journal.opening().frames);
+            chronicle.note(&self.disk);
+            store = store.watched(Arc::clone(chronicle), Arc::clone(&self.disk));
+        }
+        let store = Arc::new(store);
         let engine = self.engine(scenario, world, dir, Arc::clone(&store) as Arc<dyn Store>)?;
         world.enter(engine.clone());
         Ok(Opened { engine, journal, store })
@@ -306,8 +346,8 @@ async fn decide(world: &Arc<World>, run: &RunHandle) -> Result<(), String> {
             | CallStatus::Ended(_) => {}
         }
     }
-    // Until the driver has taken the decision in, the run still rests.
-    tokio::task::yield_now().await;
+    // Until the driver has taken the decision in, the run still rests; and it may have to wait for something itself.
+    tokio::time::sleep(Duration::from_secs(5)).await;
     Ok(())
 }
 

@@ -5,10 +5,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::FutureExt;
 use store::{
     Commit, Durability, Epoch, Error, Hash, Head, JournalStore, Loaded, Receipt, Record, RunKey, Seq, Store,
     Stream, Ticket,
 };
+
+use crate::chronicle::Chronicle;
+use crate::disk::PoweredDisk;
 
 /// How commits reach the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +35,36 @@ pub struct Paced {
     owed: Mutex<Vec<Commit>>,
     /// The newest owner's epoch.
     newest: AtomicU64,
+    /// Who notes what was answered, and the disk below.
+    watch: Option<(Arc<Chronicle>, Arc<PoweredDisk>)>,
 }
 
 impl Paced {
     /// The journal at this pace.
     pub fn new(journal: Arc<JournalStore>, pace: Pace) -> Self {
-        Self { journal, pace, owed: Mutex::default(), newest: AtomicU64::new(0) }
+        Self { journal, pace, owed: Mutex::default(), newest: AtomicU64::new(0), watch: None }
+    }
+
+    /// The same, and what it answers is noted.
+    pub fn watched(self, chronicle: Arc<Chronicle>, disk: Arc<PoweredDisk>) -> Self {
+        Self { watch: Some((chronicle, disk)), ..self }
+    }
+
+    /// Sends and waits for the answer; what holds before and after it is noted.
+    fn step(&self, durability: Durability, send: impl FnOnce() -> Ticket) -> Ticket {
+        let Some((chronicle, disk)) = &self.watch else {
+            let ticket = send();
+            self.wait();
+            return ticket;
+        };
+        chronicle.note(disk);
+        let ticket = send();
+        self.wait();
+        // Everything sent before is answered.
+        let answer = ticket.now_or_never().unwrap_or(Err(Error::Closed));
+        chronicle.answered(durability, &answer);
+        chronicle.note(disk);
+        Ticket::ready(answer)
     }
 
     fn commit_hastily(&self, commit: Commit) -> Ticket {
@@ -66,11 +94,7 @@ impl Store for Paced {
     fn commit(&self, commit: Commit) -> Ticket {
         match self.pace {
             Pace::Free => self.journal.commit(commit),
-            Pace::Stepwise => {
-                let ticket = self.journal.commit(commit);
-                self.wait();
-                ticket
-            }
+            Pace::Stepwise => self.step(commit.durability, || self.journal.commit(commit)),
             Pace::Unfenced => {
                 let epoch = Epoch(self.newest.load(Ordering::Relaxed));
                 let ticket = self.journal.commit(Commit { epoch, ..commit });
@@ -83,11 +107,10 @@ impl Store for Paced {
     }
 
     fn push_inbox(&self, item: Commit, consumed: u64) -> Ticket {
-        let ticket = self.journal.push_inbox(item, consumed);
-        if self.pace == Pace::Stepwise {
-            self.wait();
+        match self.pace {
+            Pace::Stepwise => self.step(Durability::Durable, || self.journal.push_inbox(item, consumed)),
+            Pace::Free | Pace::Hasty | Pace::Unfenced => self.journal.push_inbox(item, consumed),
         }
-        ticket
     }
 
     fn load(&self, run: RunKey) -> Result<Loaded, Error> {

@@ -110,6 +110,20 @@ impl World {
         Arc::new(Self { time: Mutex::new(time), ..Self::default() })
     }
 
+    /// The world as it is now, with no process in it. Must be called inside the runtime of the process.
+    pub fn copy(&self) -> Arc<Self> {
+        Arc::new(Self {
+            power: Mutex::default(),
+            engine: Mutex::default(),
+            time: Mutex::new(Time { base_ms: self.now().0, since: None }),
+            deeds: Mutex::new(self.deeds()),
+            asked: Mutex::new(self.asked()),
+            hooks: Mutex::new(self.hooks()),
+            summaries: Mutex::new(self.summaries()),
+            requests: Mutex::new(self.requests()),
+        })
+    }
+
     /// A process starts, on this power. Must be called inside its runtime.
     pub fn begin(&self, power: Arc<Power>) {
         *lock(&self.power) = power;

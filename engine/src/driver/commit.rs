@@ -54,7 +54,11 @@ impl Driver {
                 Err(store::Error::Void | store::Error::Conflict { .. }) => {
                     return self.take_back(effect.map(|effect| (effect, moved.input.fact)));
                 }
-                Err(error @ (store::Error::NoSpace { .. } | store::Error::Io { .. })) => {
+                Err(
+                    error @ (store::Error::NoSpace { .. }
+                    | store::Error::ReadOnly { .. }
+                    | store::Error::Io { .. }),
+                ) => {
                     tracing::warn!(run = %self.run, %error, "the run waits for the disk");
                     tokio::select! {
                         // What was not committed is found again by whoever resumes the run.

@@ -3,16 +3,21 @@
 //!
 //! Owns `DIR/state`, `DIR/state.mark` and `DIR/state.aside-N`. It must never read or write a key.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use crate::Error;
+use crate::fs::{Depth, Fs, Mode, error_in, read_up_to, sync_dir, write_all_at};
 
 /// First words of the mark: changes whenever the meaning of sled's keys does.
 const MARK_FORMAT: &str = "sprag-state 1";
+
+/// No mark is longer.
+const MARK_BYTES_MAX: usize = 128;
 
 /// How often, and how long each time, `open_sled` waits for an earlier handle of this process to let go.
 const LOCK_TRIES: u32 = 200;
@@ -29,14 +34,15 @@ pub(super) enum Mark {
 }
 
 /// The state's files in one store directory.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Place {
+    disk: Arc<dyn Fs>,
     dir: PathBuf,
 }
 
 impl Place {
-    pub(super) fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_path_buf() }
+    pub(super) fn new(disk: Arc<dyn Fs>, dir: &Path) -> Self {
+        Self { disk, dir: dir.to_path_buf() }
     }
 
     /// sled's directory.
@@ -61,7 +67,8 @@ impl Place {
 
     /// The mark, or none if there is none that this version understands.
     pub(super) fn read_mark(&self) -> Option<Mark> {
-        let text = fs::read_to_string(self.mark()).ok()?;
+        let file = self.disk.open(&self.mark(), Mode::Read).ok()?;
+        let text = String::from_utf8(read_up_to(&*self.disk, &file, 0, MARK_BYTES_MAX).ok()?).ok()?;
         let words = text.strip_prefix(MARK_FORMAT)?.strip_suffix('\n')?;
         match words.trim_start().split_once(' ') {
             None if words == " closed" => Some(Mark::Closed),
@@ -78,22 +85,22 @@ impl Place {
             Mark::Closed => "closed".to_owned(),
             Mark::Open(boot_id) => format!("open {:032x}", u128::from_be_bytes(boot_id)),
         };
-        let beside = self.dir.join("state.mark.new");
+        let (disk, beside) = (&*self.disk, self.dir.join("state.mark.new"));
         let write = || {
-            let mut file = File::create(&beside)?;
-            file.write_all(format!("{MARK_FORMAT} {words}\n").as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&beside, self.mark())?;
-            File::open(&self.dir)?.sync_all()
+            let file = disk.open(&beside, Mode::Create)?;
+            write_all_at(disk, &file, 0, format!("{MARK_FORMAT} {words}\n").as_bytes())?;
+            disk.sync(&file, Depth::All)?;
+            disk.rename(&beside, &self.mark())?;
+            sync_dir(disk, &self.dir)
         };
         write().map_err(|error| self.failed("writing", &self.mark(), &error))
     }
 
     /// Removes the mark: the next open rebuilds.
     pub(super) fn clear_mark(&self) -> Result<(), Error> {
-        let clear = || match fs::remove_file(self.mark()) {
+        let clear = || match self.disk.remove(&self.mark()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => File::open(&self.dir)?.sync_all(),
+            Ok(()) | Err(_) => sync_dir(&*self.disk, &self.dir),
         };
         clear().map_err(|error| self.failed("removing", &self.mark(), &error))
     }
@@ -107,7 +114,7 @@ impl Place {
         let older = self.asides().map_err(|error| self.failed("listing", &self.dir, &error))?;
         let number = older.iter().map(|(number, _)| number + 1).max().unwrap_or(1);
         let target = self.dir.join(format!("state.aside-{number}"));
-        fs::rename(&state, &target).map_err(|error| self.failed("moving aside", &state, &error))?;
+        self.disk.rename(&state, &target).map_err(|error| self.failed("moving aside", &state, &error))?;
         for (_, path) in older {
             // Whatever stood there instead of sled's directory was moved aside too.
             let is_dir = path.symlink_metadata().is_ok_and(|found| found.is_dir());
@@ -145,22 +152,20 @@ impl Place {
 
     /// Syncs every file of sled's directory: its own flush does not.
     pub(super) fn sync(&self) -> Result<(), Error> {
-        fn sync_tree(path: &Path) -> io::Result<()> {
-            if path.is_dir() {
-                for entry in fs::read_dir(path)? {
-                    sync_tree(&entry?.path())?;
-                }
+        fn sync_tree(disk: &dyn Fs, path: &Path) -> io::Result<()> {
+            if !path.is_dir() {
+                return disk.sync(&disk.open(path, Mode::Read)?, Depth::All);
             }
-            File::open(path)?.sync_all()
+            for entry in fs::read_dir(path)? {
+                sync_tree(disk, &entry?.path())?;
+            }
+            sync_dir(disk, path)
         }
-        sync_tree(&self.state()).map_err(|error| self.failed("syncing", &self.state(), &error))
+        sync_tree(&*self.disk, &self.state()).map_err(|error| self.failed("syncing", &self.state(), &error))
     }
 
     /// The typed form of an I/O error.
     pub(super) fn failed(&self, operation: &'static str, path: &Path, error: &io::Error) -> Error {
-        if error.kind() == io::ErrorKind::StorageFull {
-            return Error::NoSpace { path: self.dir.clone() };
-        }
-        Error::Io { operation, path: path.to_path_buf(), message: error.to_string() }
+        error_in(&self.dir, operation, path, error)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Condvar, Mutex};
 use proptest::prelude::*;
 
 use super::*;
+use crate::fs::RealFs;
 use crate::limits::VALUE_BYTES_MAX;
 
 const BOOT: [u8; 16] = [7; 16];
@@ -25,7 +26,7 @@ fn pairs(expected: &[(&str, &str)]) -> Pairs {
 }
 
 fn open(dir: &Path, options: StateOptions) -> (State, Found) {
-    State::open(dir, BOOT, options).unwrap()
+    State::open(Arc::new(RealFs), dir, BOOT, options).unwrap()
 }
 
 fn fresh(options: StateOptions) -> (tempfile::TempDir, State) {
@@ -85,7 +86,8 @@ fn a_closed_state_is_used_as_found_on_any_boot() {
     commit(&state, 0, &[put("a", "1"), put("b", "2")]);
     commit(&state, 1, &[delete("a"), put("b", "3")]);
     state.close().unwrap();
-    let (state, found) = State::open(dir.path(), OTHER_BOOT, StateOptions::default()).unwrap();
+    let (state, found) =
+        State::open(Arc::new(RealFs), dir.path(), OTHER_BOOT, StateOptions::default()).unwrap();
     assert_eq!(found, Found::Usable { applied: 2 });
     assert_eq!(all(&state), pairs(&[("b", "3")]));
 }
@@ -100,7 +102,8 @@ fn a_state_left_open_is_used_as_found_on_the_same_boot_only() {
     assert_eq!(found, Found::Usable { applied: 1 });
     assert_eq!(all(&state), pairs(&[("a", "1")]));
     drop(state);
-    let (state, found) = State::open(dir.path(), OTHER_BOOT, StateOptions::default()).unwrap();
+    let (state, found) =
+        State::open(Arc::new(RealFs), dir.path(), OTHER_BOOT, StateOptions::default()).unwrap();
     assert_eq!(found, Found::Rebuild { reason: "the machine went down while the state was open".to_owned() });
     assert_eq!(all(&state), pairs(&[]));
 }
@@ -110,7 +113,8 @@ fn only_the_newest_state_moved_aside_is_kept() {
     let (dir, mut state) = fresh(StateOptions::default());
     for boot in 1..=3 {
         drop(state);
-        state = State::open(dir.path(), [100 + boot; 16], StateOptions::default()).unwrap().0;
+        state =
+            State::open(Arc::new(RealFs), dir.path(), [100 + boot; 16], StateOptions::default()).unwrap().0;
     }
     let mut names: Vec<_> =
         std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();

@@ -24,6 +24,8 @@ struct Plan {
     is_after: bool,
     is_cut: bool,
     rule: Option<Rule>,
+    /// The next write takes only half of its bytes.
+    is_short: bool,
     /// What writes replaced since the file's last sync: path, offset, old bytes.
     undo: Vec<(PathBuf, u64, Vec<u8>)>,
     /// Renames since the last sync of their directory: from, to.
@@ -47,6 +49,11 @@ impl BrokenDisk {
 
     pub(super) fn set_rule(&self, rule: Option<Rule>) {
         self.plan.lock().unwrap().rule = rule;
+    }
+
+    /// The next write takes only half of its bytes.
+    pub(super) fn shorten(&self) {
+        self.plan.lock().unwrap().is_short = true;
     }
 
     /// The process died, the machine did not: what was written is there, synced or not.
@@ -123,6 +130,8 @@ impl Fs for BrokenDisk {
                 read += count;
             }
             plan.undo.push((file.path.clone(), offset, old));
+            let is_short = std::mem::take(&mut plan.is_short);
+            let bytes = if is_short { &bytes[..bytes.len() / 2] } else { bytes };
             RealFs.write_at(file, offset, bytes)
         })
     }

@@ -191,3 +191,159 @@ fn a_full_disk_refuses_new_runs_first_and_the_store_goes_on_when_space_is_back()
     assert_eq!(verify(dir.path()).unwrap().findings, []);
     assert_eq!(seqs(&open(dir.path()), run(1)).len() as u64, next + 1);
 }
+
+/// How operations fail.
+const WAYS: [io::ErrorKind; 4] = [
+    io::ErrorKind::StorageFull,
+    io::ErrorKind::QuotaExceeded,
+    io::ErrorKind::ReadOnlyFilesystem,
+    io::ErrorKind::Other,
+];
+
+/// Fails so many operations of any kind, after so many that work.
+fn fail_some(disk: &BrokenDisk, after: usize, count: usize, way: io::ErrorKind) {
+    let mut nth = 0;
+    disk.set_rule(Some(Box::new(move |_, _| {
+        nth += 1;
+        (nth > after && nth <= after + count).then(|| way.into())
+    })));
+}
+
+/// The error names the directory and what a person can do, as far as the way says it.
+fn assert_typed(error: &Error, way: io::ErrorKind, dir: &Path) {
+    let is_full = matches!(way, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    // A commit is void if one before it failed.
+    let is_typed = *error == Error::Void
+        || (is_full && *error == Error::NoSpace { path: dir.to_owned() })
+        || (way == io::ErrorKind::ReadOnlyFilesystem && *error == Error::ReadOnly { path: dir.to_owned() })
+        || (way == io::ErrorKind::Other && matches!(error, Error::Io { path, .. } if path.starts_with(dir)));
+    assert!(is_typed, "{way:?}: {error:?}");
+}
+
+/// Options whose segments are full after a few commits.
+fn small_segments(disk: &Arc<BrokenDisk>) -> crate::Options {
+    crate::Options { segment_bytes: 8 << 10, ..options(Arc::clone(disk) as _) }
+}
+
+/// Commits to two runs through several segments, whatever fails; answers how many records each must have.
+fn commit_all(store: &JournalStore, epoch: Epoch, way: io::ErrorKind, dir: &Path) -> [u64; 2] {
+    let mut told = [0, 0];
+    for _ in 0..5 {
+        for (number, next) in (1..).zip(&mut told) {
+            let mut commit = with_put(commit(epoch, run(number), *next));
+            commit.payload = vec![number; 3 << 10];
+            match store.commit(commit).wait() {
+                Ok(receipt) => *next = receipt.head.seq + 1,
+                Err(error) => assert_typed(&error, way, dir),
+            }
+        }
+    }
+    told
+}
+
+/// Nothing is lost or half there, and the store goes on, in this process and in the next.
+fn assert_goes_on(store: JournalStore, epoch: Epoch, told: [u64; 2], dir: &Path) {
+    for (number, next) in (1..).zip(told) {
+        assert_eq!(seqs(&store, run(number)), (0..next).collect::<Vec<_>>());
+        durable(&store, epoch, run(number), next).unwrap();
+    }
+    drop(store);
+    assert_eq!(verify(dir).unwrap().findings, []);
+    let store = open(dir);
+    for (number, next) in (1..).zip(told) {
+        assert_eq!(seqs(&store, run(number)), (0..=next).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn whatever_fails_the_error_is_typed_and_the_store_goes_on() {
+    for way in WAYS {
+        // Once is made good by the store itself; more is told.
+        for count in [1, 6] {
+            for after in 0.. {
+                let dir = temp_dir();
+                let disk = Arc::new(BrokenDisk::default());
+                let store = JournalStore::open(dir.path(), small_segments(&disk)).unwrap();
+                let epoch = store.claim().unwrap();
+                let before = disk.count();
+                fail_some(&disk, after, count, way);
+                let told = commit_all(&store, epoch, way, dir.path());
+                let is_reached = disk.count() > before + after;
+                disk.set_rule(None);
+                assert_goes_on(store, epoch, told, dir.path());
+                if !is_reached {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_write_that_takes_half_is_finished() {
+    for after in 0..5 {
+        let dir = temp_dir();
+        let disk = Arc::new(BrokenDisk::default());
+        let (store, epoch) = open_on(&disk, dir.path());
+        for seq in 0..after {
+            durable(&store, epoch, run(1), seq).unwrap();
+        }
+        disk.shorten();
+        durable(&store, epoch, run(1), after).unwrap();
+        durable(&store, epoch, run(2), 0).unwrap();
+        assert_goes_on(store, epoch, [after + 1, 1], dir.path());
+    }
+}
+
+#[test]
+fn an_open_that_fails_anywhere_says_why_and_the_next_one_works() {
+    for way in WAYS {
+        for after in 0.. {
+            let dir = temp_dir();
+            let disk = Arc::new(BrokenDisk::default());
+            let (store, epoch) = open_on(&disk, dir.path());
+            durable(&store, epoch, run(1), 0).unwrap();
+            ordered(&store, epoch, run(1), 1).unwrap();
+            durable(&store, epoch, run(2), 0).unwrap();
+            drop(store);
+            let before = disk.count();
+            fail_some(&disk, after, usize::MAX - after, way);
+            let opened = JournalStore::open(dir.path(), options(Arc::clone(&disk) as _));
+            let is_reached = disk.count() == before + after && opened.is_err();
+            match opened {
+                Ok(store) => drop(store),
+                Err(error) => assert_typed(&error, way, dir.path()),
+            }
+            disk.set_rule(None);
+            let (store, epoch) = open_on(&disk, dir.path());
+            assert_goes_on(store, epoch, [2, 1], dir.path());
+            if !is_reached {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_is_away_for_a_while_is_an_error_meanwhile() {
+    let dir = temp_dir();
+    let disk = Arc::new(BrokenDisk::default());
+    let store = JournalStore::open(dir.path(), small_segments(&disk)).unwrap();
+    let epoch = store.claim().unwrap();
+    durable(&store, epoch, run(1), 0).unwrap();
+    durable(&store, epoch, run(2), 0).unwrap();
+    let (journal, away) = (dir.path().join("journal"), dir.path().join("away"));
+    std::fs::rename(&journal, &away).unwrap();
+    let (mut next, mut failed) = (1, None);
+    while failed.is_none() {
+        let mut commit = with_put(commit(epoch, run(1), next));
+        commit.payload = vec![1; 3 << 10];
+        match store.commit(commit).wait() {
+            Ok(_) => next += 1,
+            Err(error) => failed = Some(error),
+        }
+    }
+    assert!(matches!(failed, Some(Error::Io { operation: "make a segment in", .. })), "{failed:?}");
+    std::fs::rename(&away, &journal).unwrap();
+    assert_goes_on(store, epoch, [next, 1], dir.path());
+}

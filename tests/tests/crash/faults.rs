@@ -14,9 +14,9 @@ use crate::scenarios;
 /// The ways in which an act of the disk fails: once, which the store makes good, or for longer, which the run meets.
 fn faults_at(act: Act) -> Vec<Blow> {
     let fails = vec![
-        Blow::Fault(ErrorKind::StorageFull, 0),
-        Blow::Fault(ErrorKind::StorageFull, 7),
         Blow::Fault(ErrorKind::Other, 0),
+        Blow::Fault(ErrorKind::StorageFull, 7),
+        Blow::Fault(ErrorKind::ReadOnlyFilesystem, 4),
         Blow::Fault(ErrorKind::Other, 4),
     ];
     match act {

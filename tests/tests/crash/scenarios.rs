@@ -121,3 +121,34 @@ pub(crate) fn ownerless_cancel() -> Scenario {
         ..scenario
     }
 }
+
+/// Four runs at once, of which each parks, is steered, given more to do, and made to wait: what a power cut may meet.
+pub(crate) fn several_runs() -> Scenario {
+    let look = |n: u8| json!({"calls": [call("look", json!({"n": n}))]});
+    let pair = |n: u8| json!({"calls": [call("charge", json!({"n": n})), call("post", json!({"n": n + 1}))]});
+    let turns = json!([
+        look(1),
+        pair(2),
+        {"calls": [call("look", json!({"n": 4, "then": "follow_up", "say": "and then that"}))]},
+        {"calls": [call("post", json!({"n": 5, "ask": true}))]},
+        {"text": "so far so good", "fail": [{"kind": "overloaded"}]},
+        pair(6),
+        {"calls": [call("ship", json!({"n": 8}))]},
+        {"calls": [call("charge", json!({"n": 9, "then": "steer", "say": "rather this"}))]},
+        pair(10),
+        look(12),
+        done(),
+        done(),
+    ]);
+    // Images are directories of their own: a workspace in the first one would be missing in the others.
+    let jobs = ["first", "second", "third", "fourth"].map(|name| {
+        engine::Job { session: Some(name.to_owned()), ..job(name) }.workspace(std::env::temp_dir())
+    });
+    Scenario {
+        jobs: jobs.to_vec(),
+        early: vec![Early::Steer("quickly")],
+        stages: vec![Stage::Rest, Stage::Finish],
+        hooks: vec![Hook::BeforeToolCall],
+        ..Scenario::new("several runs", turns)
+    }
+}
