@@ -29,7 +29,8 @@ use crate::state::{Found, State, StateHealth, StateOptions};
 use crate::tail::{Counters, Tail};
 use crate::writer::{Message, Writer};
 use crate::{
-    Commit, Cut, Durability, Epoch, Error, Loaded, Pairs, Receipt, Record, RunKey, Seq, Store, Stream, Ticket,
+    Commit, Cut, Durability, Epoch, Error, Loaded, Pairs, Purge, Purged, Receipt, Record, RunKey, Seq, Store,
+    Stream, Ticket, purge,
 };
 
 /// Name of the journal's directory in DIR.
@@ -111,11 +112,14 @@ pub(crate) struct Shared {
 
 /// A store in a directory. Dropping it without `close` leaves what a killed process would leave.
 pub struct JournalStore {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) disk: Arc<dyn Fs>,
     sender: SyncSender<Message>,
     opening: Opening,
     /// None once the store is closed.
     held: Mutex<Option<Held>>,
+    /// Held by who purges: one at a time.
+    pub(crate) purging: Mutex<()>,
 }
 
 struct Held {
@@ -156,7 +160,7 @@ impl JournalStore {
         replay(&*disk, &journal, &survey, applied, &state)?;
         let catalog = Arc::new(Catalog::new(Arc::clone(&disk), journal.clone()));
         // `repair` has sealed them all.
-        survey.segments.iter().for_each(|segment| catalog.add(segment.number, segment.end.offset, None));
+        survey.segments.iter().for_each(|segment| catalog.add(segment.number, segment.bytes, None));
         let shared = Arc::new(Shared {
             dir: dir.to_owned(),
             catalog: Arc::clone(&catalog),
@@ -175,7 +179,8 @@ impl JournalStore {
             .spawn(move || writer.run(&receiver))
             .map_err(|failure| error("start the writer of", dir, &failure))?;
         let opening = Opening { cut: survey.cut, rebuilt, frames };
-        Ok(Self { shared, sender, opening, held: Mutex::new(Some(Held { writer, lock })) })
+        let held = Mutex::new(Some(Held { writer, lock }));
+        Ok(Self { shared, disk: options.disk, sender, opening, held, purging: Mutex::default() })
     }
 
     /// What this open found.
@@ -234,20 +239,20 @@ impl JournalStore {
     }
 
     /// Asks the writer and waits for its answer.
-    fn ask<T>(&self, question: impl FnOnce(SyncSender<T>) -> Message) -> Result<T, Error> {
+    pub(crate) fn ask<T>(&self, question: impl FnOnce(SyncSender<T>) -> Message) -> Result<T, Error> {
         let (answer, answered) = sync_channel(1);
         self.sender.send(question(answer)).map_err(|_| Error::Closed)?;
         answered.recv().map_err(|_| Error::Closed)
     }
 
-    fn with_state<T>(&self, read: impl FnOnce(&State) -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn with_state<T>(&self, read: impl FnOnce(&State) -> Result<T, Error>) -> Result<T, Error> {
         let guard = self.shared.state.read().unwrap_or_else(PoisonError::into_inner);
         read(guard.as_ref().ok_or(Error::Closed)?)
     }
 
     fn read(&self, wanted: &Wanted) -> Result<Vec<Record>, Error> {
         let head = self.with_state(|state| stream_head(state, wanted.stream))?;
-        head.map_or(Ok(Vec::new()), |head| {
+        head.filter(|head| !head.is_purged).map_or(Ok(Vec::new()), |head| {
             self.shared.catalog.read(wanted, (head.first_segment, head.last_segment))
         })
     }
@@ -322,6 +327,10 @@ impl Store for JournalStore {
         };
         self.with_state(|state| state.scan(prefix, after, limit))
     }
+
+    fn purge(&self, runs: &[Purge]) -> Result<Purged, Error> {
+        purge::purge(self, runs)
+    }
 }
 
 /// Syncs the directories above a new store: its own name must survive power loss as well.
@@ -338,7 +347,7 @@ fn sync_ancestors(disk: &dyn Fs, dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn stream_head(state: &State, stream: Stream) -> Result<Option<StreamHead>, Error> {
+pub(crate) fn stream_head(state: &State, stream: Stream) -> Result<Option<StreamHead>, Error> {
     Ok(state.get(&heads::key(stream))?.and_then(|value| StreamHead::decode(&value)))
 }
 

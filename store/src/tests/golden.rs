@@ -41,7 +41,7 @@ fn segment() -> (Vec<u8>, [usize; 4]) {
     let group_at = frame::HEAD_BLOCK;
     let frame_at = group_at + frame::GROUP_BLOCK;
     let mut bytes = vec![0; frame_at];
-    frame::write_head(&mut bytes, &SegmentHead { segment: SEGMENT, size: 1 << 20, from: from() });
+    frame::write_head(&mut bytes, &SegmentHead { segment: SEGMENT, size: 1 << 20, from: from(), rewritten: None });
     let mut encoded = Vec::new();
     puts().iter().for_each(|put| frame::put_put(&mut encoded, put));
     let record = frame::put_frame(&mut bytes, &header(), (&[6; 16], b"what happened"), &encoded);
@@ -95,7 +95,7 @@ fn format_1_decodes() {
     let (made, [head_at, group_at, frame_at, footer_at]) = segment();
     let bytes = golden("journal-v1-segment.bin", &made);
     let content = |at| frame::block(&bytes, SEGMENT, at).unwrap();
-    let expected = SegmentHead { segment: SEGMENT, size: 1 << 20, from: from() };
+    let expected = SegmentHead { segment: SEGMENT, size: 1 << 20, from: from(), rewritten: None };
     assert_eq!(frame::head(content(head_at)), Some(expected));
     let group = frame::group(content(group_at)).unwrap();
     assert_eq!((group.number, group.durable, group.frames), (90, (6, 4_096), 1));
