@@ -167,5 +167,6 @@ pub(crate) fn footer(content: &[u8]) -> Option<(Point, Index)> {
     for _ in 0..places {
         index.places.push(Place(cursor.u32()?));
     }
-    (start == places && cursor.0.len() == TRAILER && footer_offset(cursor.0).is_some()).then_some((end, index))
+    (start == places && cursor.0.len() == TRAILER && footer_offset(cursor.0).is_some())
+        .then_some((end, index))
 }

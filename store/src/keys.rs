@@ -10,7 +10,8 @@ use crate::{Error, Put, RunKey};
 /// First byte of the keys that belong to one run.
 const RUN_TAG: u8 = b'r';
 
-/// What the keys of one run begin with: `r`, then the run's 16 bytes. `Store::load` returns exactly these.
+/// What the keys of one run begin with: `r`, then the run's 16 bytes. `Store::load` returns exactly these, and a purge
+/// deletes them; only commits of the run and its inbox may put them.
 pub fn run_prefix(run: RunKey) -> [u8; 17] {
     let mut prefix = [RUN_TAG; 17];
     prefix[1..].copy_from_slice(&run.0);

@@ -38,14 +38,14 @@ mod window;
 mod writer;
 
 pub use api::{
-    Commit, Durability, Epoch, Error, Hash, Head, Loaded, Pairs, Purge, Purged, Put, Receipt, Record, RecordKind,
-    Require, RunKey, Seq, Store, Stream, Ticket,
+    Commit, Durability, Epoch, Error, Hash, Head, Loaded, Pairs, Purge, Purged, Put, Receipt, Record,
+    RecordKind, Require, RunKey, Seq, Store, Stream, Ticket,
 };
 pub use frame::Point;
 pub use journal::{CLOSED, JournalStore, OPENED, Opening, Options, Stats};
-pub use purge::{PURGED, RECLAIMED, REWRITTEN, purged_by};
 pub use keys::run_prefix;
 pub use memory::MemoryStore;
+pub use purge::{PURGED, RECLAIMED, REWRITTEN, purged_by};
 pub use random::boot_id;
 pub use reader::JournalReader;
 pub use recover::Cut;

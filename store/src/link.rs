@@ -59,8 +59,18 @@ impl Submitted {
         let payload_hash = payload_hash(&salt, &commit.payload);
         let puts_hash = frame::hash(&puts);
         let given = commit.puts.len();
-        let submitted =
-            Self { commit, consumed, salt, payload_hash, puts, puts_hash, answer, again: vec![], staged: None, given };
+        let submitted = Self {
+            commit,
+            consumed,
+            salt,
+            payload_hash,
+            puts,
+            puts_hash,
+            answer,
+            again: vec![],
+            staged: None,
+            given,
+        };
         match submitted.bytes() {
             got if got > FRAME_BYTES_MAX => {
                 Err((Error::TooLarge { what: "a commit", got, max: FRAME_BYTES_MAX }, submitted.answer))

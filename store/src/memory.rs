@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::keys::{admit, lower_bound, read_counter, run_prefix};
 use crate::limits::INBOX_ITEMS_MAX;
 use crate::{
-    Commit, Durability, Epoch, Error, Hash, Head, Loaded, Purge, Purged, Put, Receipt, Record, RecordKind, Require,
-    RunKey, Seq, Store, Stream, Ticket,
+    Commit, Durability, Epoch, Error, Hash, Head, Loaded, Purge, Purged, Put, Receipt, Record, RecordKind,
+    Require, RunKey, Seq, Store, Stream, Ticket,
 };
 
 /// A store that lives as long as the value does.

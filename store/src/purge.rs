@@ -42,6 +42,7 @@ pub fn purged_by(record: &Record) -> impl Iterator<Item = (RunKey, Head)> {
 /// The body of `Store::purge`.
 pub(crate) fn purge(store: &JournalStore, runs: &[Purge]) -> Result<Purged, Error> {
     let _alone = store.purging.lock().unwrap_or_else(PoisonError::into_inner);
+    store.ask(Message::Flush)?;
     let mut known = Vec::with_capacity(runs.len());
     for purge in runs {
         admit(&purge.puts)?;
@@ -80,7 +81,8 @@ fn puts(state: &State, runs: &[(&Purge, StreamHead)], segments: &[u64]) -> Resul
             to_rewrite.extend(segments.iter().copied().filter(|number| within.contains(number)));
         }
     }
-    let to_rewrite = to_rewrite.into_iter().map(|number| Put { key: heads::to_rewrite(number), value: Some(vec![]) });
+    let to_rewrite =
+        to_rewrite.into_iter().map(|number| Put { key: heads::to_rewrite(number), value: Some(vec![]) });
     Ok(puts.into_iter().chain(to_rewrite).collect())
 }
 

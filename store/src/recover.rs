@@ -197,7 +197,11 @@ impl Surveyor<'_> {
             };
             if head.rewritten.is_some() {
                 // What it was rewritten for is recorded behind it.
-                return Err(self.damaged(number, 0, "it was rewritten, and the segments after it are missing"));
+                return Err(self.damaged(
+                    number,
+                    0,
+                    "it was rewritten, and the segments after it are missing",
+                ));
             }
             let (found, torn) = self.walk_last(&bytes, &head)?;
             cut = torn.or(cut);

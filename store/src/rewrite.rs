@@ -92,7 +92,10 @@ impl Old {
             let Some(len) = segment::len(disk, dir, number)? else { return Ok(None) };
             let file = disk.open(&path, Mode::Read)?;
             let head = segment::head(disk, &file, number)?;
-            Ok(head.ok().zip(segment::footer(disk, &file, number, len)?).map(|(head, footer)| (head, footer, len)))
+            Ok(head
+                .ok()
+                .zip(segment::footer(disk, &file, number, len)?)
+                .map(|(head, footer)| (head, footer, len)))
         };
         let read = read().map_err(|failure: std::io::Error| error("read", &path, &failure))?;
         Ok(read.map(|(head, footer, len)| {
@@ -125,7 +128,9 @@ impl Old {
         let mut window = Window::open(&*store.disk, store.shared.catalog.dir(), &self.found)?;
         while let Some(group) = window.next()? {
             for (_, frame) in &group.frames {
-                let Some(run) = frame.header.stream.run().filter(|run| purged.contains(run)) else { continue };
+                let Some(run) = frame.header.stream.run().filter(|run| purged.contains(run)) else {
+                    continue;
+                };
                 let own = run_prefix(run);
                 let puts = decode_puts(frame.puts).unwrap_or_default().into_iter().map(|put| put.key);
                 keys.extend(puts.filter(|key| !key.starts_with(&own)));

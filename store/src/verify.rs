@@ -13,11 +13,11 @@ use crate::fs::{Fs, RealFs, error};
 use crate::index::{Growing, Place};
 use crate::journal::JOURNAL_DIR;
 use crate::link::payload_hash;
+use crate::purge::REWRITTEN;
 use crate::recover::{Cut, describe, first_group, newer, read_segment};
 use crate::rewrite::named;
 use crate::scan::{Broken, Bytes, Group, Stop, group_at, kept_in};
 use crate::segment;
-use crate::purge::REWRITTEN;
 use crate::{Error, Hash, Head, RunKey, Seq, Stream, heads};
 
 /// What was checked, and what is wrong.
@@ -420,7 +420,9 @@ impl<'a> Verifier<'a> {
         let findings = report.findings.into_iter().enumerate();
         let stands = |at: &usize| !gaps.get(at).is_some_and(|stream| is_purged(*stream));
         report.findings = findings.filter(|(at, _)| stands(at)).map(|(_, finding)| finding).collect();
-        report.findings.sort_by(|left, right| (&left.segment, left.offset).cmp(&(&right.segment, right.offset)));
+        report
+            .findings
+            .sort_by(|left, right| (&left.segment, left.offset).cmp(&(&right.segment, right.offset)));
         report.heads = self.chains.into_iter().filter(|(stream, _)| !is_purged(*stream)).collect();
         report
     }

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::{open, options, temp_dir};
 use crate::conformance::{compare, run_all};
 use crate::{
-    Commit, Epoch, Error, JournalStore, Loaded, MemoryStore, Purge, Purged, Record, RunKey, Seq, Store, Stream,
-    Ticket,
+    Commit, Epoch, Error, JournalStore, Loaded, MemoryStore, Purge, Purged, Record, RunKey, Seq, Store,
+    Stream, Ticket,
 };
 
 /// A store that takes its directory with it.

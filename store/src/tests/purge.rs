@@ -10,8 +10,8 @@ use super::{durable, open, options, run, seqs, temp_dir};
 use crate::conformance::{commit, run_key};
 use crate::fs::{Fs, RealFs};
 use crate::{
-    Commit, Epoch, Error, JournalReader, JournalStore, Options, Pairs, Purge, Purged, Put, Record, RecordKind, Store,
-    Stream, run_prefix, verify,
+    Commit, Epoch, Error, JournalReader, JournalStore, Options, Pairs, Purge, Purged, Put, Record,
+    RecordKind, Store, Stream, run_prefix, verify,
 };
 
 /// A run of `len` records of so many bytes, with an item in its inbox, that has ended. Each record puts a value of the
@@ -170,8 +170,8 @@ fn prepare(dir: &Path) {
 
 /// Whatever was cut: what stays is whole, and each purged run is there or gone.
 fn check(dir: &Path, kept: &[Vec<Record>], at: &str) {
-    assert_eq!(verify(dir).unwrap().findings, [], "{at}");
     let store = open(dir);
+    assert_eq!(verify(dir).unwrap().findings, [], "{at}");
     assert_eq!(records(&store, [3, 6, 7, 8]), kept, "{at}");
     let gone: BTreeMap<u8, bool> =
         [1, 2, 4, 5].into_iter().map(|number| (number, seqs(&store, run(number)).is_empty())).collect();
@@ -246,7 +246,10 @@ fn every_flipped_bit_of_a_rewritten_segment_is_found_and_so_is_one_that_no_recor
         flipped[offset] ^= 1 << (offset % 8);
         std::fs::write(&path, flipped).unwrap();
         let found = verify(dir.path()).unwrap().findings;
-        assert!(found.iter().any(|finding| finding.segment == path && finding.offset <= offset as u64), "{offset}");
+        assert!(
+            found.iter().any(|finding| finding.segment == path && finding.offset <= offset as u64),
+            "{offset}"
+        );
     }
     // As it was before the purge, it is no damage: a power cut may bring it back.
     std::fs::write(&path, &whole).unwrap();
