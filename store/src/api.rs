@@ -107,6 +107,13 @@ pub enum Require {
         /// The key that must be absent.
         key: Vec<u8>,
     },
+    /// Exactly this value under this key, or none; otherwise [`Error::Changed`].
+    Holds {
+        /// The key.
+        key: Vec<u8>,
+        /// What the caller has seen there.
+        value: Option<Vec<u8>>,
+    },
     /// The run's inbox holds exactly this many items, consumed ones included; otherwise [`Error::InboxMoved`].
     InboxLen {
         /// The run whose inbox is meant.
@@ -206,6 +213,8 @@ pub struct Purge {
     /// Changes of the committed state that are made at the same moment; the values under the run's own prefix go by
     /// themselves.
     pub puts: Vec<Put>,
+    /// What must hold at that moment; otherwise the run stays.
+    pub requires: Vec<Require>,
 }
 
 /// What a purge gave back.
@@ -297,7 +306,7 @@ pub trait Store: Send + Sync {
     /// value under their prefixes; their bytes are given back. Each run stays known as one that has ended: it can never
     /// begin again, and its inbox refuses every push. All else is as it was: every other value holds, whichever run put
     /// it, and the chain of what stays verifies. One run that has not ended refuses all with [`Error::NotEnded`]; runs
-    /// that are not there are passed over. May take long; commits go on meanwhile.
+    /// that are not there, or whose requirements do not hold, are passed over. May take long; commits go on meanwhile.
     fn purge(&self, runs: &[Purge]) -> Result<Purged, Error>;
 }
 
@@ -337,6 +346,12 @@ pub enum Error {
     Duplicate {
         /// The value stored under the key.
         value: Vec<u8>,
+    },
+    /// The value is not the one that the writer had seen.
+    #[error("the value of the key {key:02x?} has changed")]
+    Changed {
+        /// The key.
+        key: Vec<u8>,
     },
     /// The counter would pass its ceiling.
     #[error("ceiling: {current} + {add} would pass {max}")]

@@ -159,6 +159,33 @@ impl Catalog {
         open.unsealed.remove(&number);
     }
 
+    /// About as many bytes as the frames of these streams take: each from its beginning to the next frame's.
+    pub(crate) fn footprint(&self, is_wanted: impl Fn(Stream) -> bool) -> Result<u64, Error> {
+        let mut bytes = 0;
+        for number in self.segments() {
+            let (index, end) = self.as_it_is(number, || self.index(number))?;
+            let mut places: Vec<(u64, bool)> =
+                index.places().map(|(stream, place)| (place.offset(), is_wanted(stream))).collect();
+            places.sort_unstable();
+            let ends = places.iter().skip(1).map(|(offset, _)| *offset).chain([end]);
+            let wanted = places.iter().zip(ends).filter(|((_, is_wanted), _)| *is_wanted);
+            bytes += wanted.map(|((offset, _), end)| end.saturating_sub(*offset)).sum::<u64>();
+        }
+        Ok(bytes)
+    }
+
+    /// The index of a segment as it is now, and where its frames end.
+    fn index(&self, number: u64) -> Result<(Arc<Index>, u64), Error> {
+        let (index, end) = {
+            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some((_, growing)) = open.growing.as_ref().filter(|(growing, _)| *growing == number) {
+                return Ok((Arc::new(growing.to_index()), open.durable));
+            }
+            (open.unsealed.get(&number).cloned(), end_in(&open, number))
+        };
+        Ok((index.map_or_else(|| self.sealed(number, end), Ok)?, end))
+    }
+
     /// Looks whether a segment whose footer stood at `before` was replaced since.
     pub(crate) fn refresh(&self, number: u64, before: u64) -> Result<bool, Error> {
         if self.end(number) != before {
@@ -257,8 +284,7 @@ impl Catalog {
         Ok(index.find(stream).map(|(first, places)| ask(first, places)))
     }
 
-    /// The index of a segment that grows no more, as its footer has it.
-    pub(crate) fn sealed(&self, number: u64, end: u64) -> Result<Arc<Index>, Error> {
+    fn sealed(&self, number: u64, end: u64) -> Result<Arc<Index>, Error> {
         {
             let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((_, index)) = recent.iter().find(|(known, _)| *known == (number, end)) {

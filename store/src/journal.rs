@@ -4,6 +4,7 @@
 //! queued for the one writer; reads never wait for the writer, except `load`, which waits for what was queued
 //! before it.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -197,6 +198,11 @@ impl JournalStore {
             groups: groups.load(Ordering::Relaxed),
             frames: frames.load(Ordering::Relaxed),
         }
+    }
+
+    /// About as many bytes of the journal as a purge of these runs would give back.
+    pub fn footprint(&self, runs: &HashSet<RunKey>) -> Result<u64, Error> {
+        self.shared.catalog.footprint(|stream| stream.run().is_some_and(|run| runs.contains(&run)))
     }
 
     /// How the state does; none once the store is closed.

@@ -83,7 +83,7 @@ impl Submitted {
     pub(crate) fn bytes(&self) -> usize {
         let sums = self.commit.requires.iter().map(|require| match require {
             Require::Ceiling { key, .. } => PUT_FIXED + key.len() + 8,
-            Require::Absent { .. } | Require::InboxLen { .. } => 0,
+            Require::Absent { .. } | Require::Holds { .. } | Require::InboxLen { .. } => 0,
         });
         let again = self.again.iter().map(|key| PUT_FIXED + key.len() + AGAIN_BYTES);
         let puts = self.puts.len() + sums.sum::<usize>() + again.sum::<usize>();
@@ -252,6 +252,11 @@ impl Linker {
                 Require::Absent { key } => {
                     if let Some(value) = state.get(key)? {
                         return Err(Error::Duplicate { value });
+                    }
+                }
+                Require::Holds { key, value } => {
+                    if state.get(key)? != *value {
+                        return Err(Error::Changed { key: key.clone() });
                     }
                 }
                 Require::InboxLen { run, len: seen } => {

@@ -130,10 +130,9 @@ impl Inner {
         }
         runs.iter().try_for_each(|purge| admit(&purge.puts))?;
         let mut purged = Purged::default();
-        for Purge { run, puts } in runs {
-            let Some(head) = self.head(Stream::Run(*run)).filter(|_| !self.purged.contains_key(run)) else {
-                continue;
-            };
+        for Purge { run, puts, requires } in runs {
+            let known = self.head(Stream::Run(*run)).filter(|_| !self.purged.contains_key(run));
+            let Some(head) = known.filter(|_| self.check_requires(requires).is_ok()) else { continue };
             self.streams.remove(&Stream::Run(*run));
             self.streams.remove(&Stream::Inbox(*run));
             self.values.retain(|key, _| !key.starts_with(&run_prefix(*run)));
@@ -163,6 +162,11 @@ impl Inner {
                 Require::Absent { key } => {
                     if let Some(value) = self.values.get(key) {
                         return Err(Error::Duplicate { value: value.clone() });
+                    }
+                }
+                Require::Holds { key, value } => {
+                    if self.values.get(key) != value.as_ref() {
+                        return Err(Error::Changed { key: key.clone() });
                     }
                 }
                 Require::InboxLen { run, len: seen } => {

@@ -20,7 +20,7 @@ use crate::keys::{admit, run_prefix};
 use crate::rewrite::rewrite;
 use crate::state::State;
 use crate::writer::{Message, OwnRecord};
-use crate::{Error, Head, Purge, Purged, Put, Receipt, Record, RunKey, Stream};
+use crate::{Error, Head, Purge, Purged, Put, Receipt, Record, Require, RunKey, Stream};
 
 /// Code of the record that purges runs, on `Stream::Own(0)`.
 pub const PURGED: u8 = 3;
@@ -53,11 +53,35 @@ pub(crate) fn purge(store: &JournalStore, runs: &[Purge]) -> Result<Purged, Erro
             Some(_) | None => {}
         }
     }
+    let mut purged = 0;
     for slice in known.chunks(RUNS_MAX) {
-        let puts = store.with_state(|state| puts(state, slice, &store.shared.catalog.segments()))?;
-        record(store, OwnRecord { code: PURGED, puts, ..OwnRecord::default() })?;
+        purged += forget(store, slice.to_vec())?;
     }
-    Ok(Purged { runs: known.len() as u64, bytes: reclaim(store)? })
+    Ok(Purged { runs: purged, bytes: reclaim(store)? })
+}
+
+/// Ends what is known of some runs, as far as their requirements hold. Answers how many it was.
+fn forget(store: &JournalStore, mut runs: Vec<(&Purge, StreamHead)>) -> Result<u64, Error> {
+    while !runs.is_empty() {
+        let puts = store.with_state(|state| puts(state, &runs, &store.shared.catalog.segments()))?;
+        let requires = runs.iter().flat_map(|(purge, _)| purge.requires.iter().cloned()).collect();
+        match record(store, OwnRecord { code: PURGED, puts, requires, ..OwnRecord::default() }) {
+            Ok(_) => return Ok(runs.len() as u64),
+            Err(Error::Changed { key }) => runs.retain(|(purge, _)| !purge.needs(&key)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(0)
+}
+
+impl Purge {
+    /// It requires a value of this key.
+    fn needs(&self, key: &[u8]) -> bool {
+        self.requires.iter().any(|require| match require {
+            Require::Holds { key: required, .. } => required == key,
+            Require::Absent { .. } | Require::Ceiling { .. } | Require::InboxLen { .. } => false,
+        })
+    }
 }
 
 /// Commits a record of the store's own.
@@ -69,7 +93,7 @@ pub(crate) fn record(store: &JournalStore, record: OwnRecord) -> Result<Receipt,
 fn puts(state: &State, runs: &[(&Purge, StreamHead)], segments: &[u64]) -> Result<Vec<Put>, Error> {
     let delete = |key: Vec<u8>| Put { key, value: None };
     let (mut puts, mut to_rewrite) = (Vec::new(), BTreeSet::new());
-    for (Purge { run, puts: others }, head) in runs {
+    for (Purge { run, puts: others, .. }, head) in runs {
         let values = state.scan(&run_prefix(*run), None, usize::MAX)?;
         puts.extend(values.into_iter().map(|(key, _)| delete(key)));
         puts.extend(others.iter().cloned());

@@ -17,7 +17,7 @@ use crate::limits::{GROUP_BYTES_MAX, GROUP_FRAMES_MAX};
 use crate::link::{Linker, Submitted, Target};
 use crate::state::State;
 use crate::tail::{Draft, Tail};
-use crate::{Commit, Durability, Epoch, Error, Hash, Put, Receipt, RecordKind, Seq, Stream};
+use crate::{Commit, Durability, Epoch, Error, Hash, Put, Receipt, RecordKind, Require, Seq, Stream};
 
 /// What the writer is asked.
 pub(crate) enum Message {
@@ -43,6 +43,7 @@ pub(crate) struct OwnRecord {
     pub(crate) code: u8,
     pub(crate) payload: Vec<u8>,
     pub(crate) puts: Vec<Put>,
+    pub(crate) requires: Vec<Require>,
     /// Keys whose values are put again, as they are when the record is linked.
     pub(crate) again: Vec<Vec<u8>>,
 }
@@ -365,7 +366,7 @@ impl Writer {
 
     /// Commits a record on the store's own stream 0.
     fn own_record(&mut self, record: OwnRecord) -> Result<Receipt, Error> {
-        let OwnRecord { code, payload, puts, again } = record;
+        let OwnRecord { code, payload, puts, requires, again } = record;
         let stream = Stream::Own(0);
         let commit = Commit {
             stream,
@@ -377,7 +378,7 @@ impl Writer {
             payload,
             puts,
             state_hash: Hash::default(),
-            requires: Vec::new(),
+            requires,
             durability: Durability::Durable,
         };
         let (answer, mut answered) = oneshot::channel();

@@ -1,7 +1,7 @@
 //! What a purge promises: what goes, what stays, and that a purged run stays known.
 
 use super::{Check, absent, accepted, assert_untouched, commit, inbox, journal, pairs, put, run, run_key};
-use crate::{Commit, Epoch, Error, Purge, Purged, RecordKind, Store, run_prefix};
+use crate::{Commit, Epoch, Error, Purge, Purged, RecordKind, Require, Store, run_prefix};
 
 pub(super) const CHECKS: &[(&str, Check)] = &[
     ("a purge takes records, inbox and own values of a run, and nothing else", takes_the_run),
@@ -10,10 +10,11 @@ pub(super) const CHECKS: &[(&str, Check)] = &[
     ("a run that has not ended is not purged, and nothing is", refuses_the_living),
     ("a purged run never begins again", stays_known),
     ("runs that are not there are passed over", passes_over),
+    ("a run whose requirements do not hold stays", keeps_what_changed),
 ];
 
 fn purge(store: &dyn Store, number: u8) -> Result<u64, Error> {
-    Ok(store.purge(&[Purge { run: run_key(number), puts: Vec::new() }])?.runs)
+    Ok(store.purge(&[Purge { run: run_key(number), puts: Vec::new(), requires: Vec::new() }])?.runs)
 }
 
 /// A run of three records that has ended, with an item in its inbox.
@@ -46,7 +47,7 @@ fn takes_the_run(store: &dyn Store, epoch: Epoch) -> Result<(), Error> {
 fn makes_changes(store: &dyn Store, epoch: Epoch) -> Result<(), Error> {
     ended(store, epoch, 1)?;
     let puts = vec![super::delete(b"s"), put(b"p", b"was here")];
-    store.purge(&[Purge { run: run_key(1), puts }])?;
+    store.purge(&[Purge { run: run_key(1), puts, requires: Vec::new() }])?;
     assert_eq!(store.scan(b"s", None, 9)?, []);
     assert_eq!(store.scan(b"p", None, 9)?, pairs(&[(b"p", b"was here")]));
     Ok(())
@@ -64,7 +65,7 @@ fn leaves_values(store: &dyn Store, epoch: Epoch) -> Result<(), Error> {
 fn refuses_the_living(store: &dyn Store, epoch: Epoch) -> Result<(), Error> {
     ended(store, epoch, 1)?;
     accepted(store, commit(epoch, run(2), 0))?;
-    let purges = [1, 2].map(|number| Purge { run: run_key(number), puts: Vec::new() });
+    let purges = [1, 2].map(|number| Purge { run: run_key(number), puts: Vec::new(), requires: Vec::new() });
     assert_eq!(store.purge(&purges), Err(Error::NotEnded { run: run_key(2) }));
     assert_untouched(store, run(1), 3)?;
     assert_untouched(store, run(2), 1)?;
@@ -89,5 +90,20 @@ fn passes_over(store: &dyn Store, epoch: Epoch) -> Result<(), Error> {
     ended(store, epoch, 1)?;
     assert_eq!([purge(store, 9)?, purge(store, 1)?, purge(store, 1)?], [0, 1, 0]);
     assert_eq!(store.purge(&[])?, Purged::default());
+    Ok(())
+}
+
+fn keeps_what_changed(store: &dyn Store, epoch: Epoch) -> Result<(), Error> {
+    (1..=3).try_for_each(|number| ended(store, epoch, number))?;
+    let holds =
+        |value: Option<u8>| Require::Holds { key: b"s".to_vec(), value: value.map(|value| vec![value]) };
+    let purge =
+        |number, value| Purge { run: run_key(number), puts: Vec::new(), requires: vec![holds(value)] };
+    assert_eq!(store.purge(&[purge(1, None), purge(2, Some(9))])?.runs, 0);
+    assert_eq!(store.purge(&[purge(1, Some(3))])?.runs, 1);
+    assert_untouched(store, run(1), 0)?;
+    assert_untouched(store, run(2), 3)?;
+    let commit = Commit { requires: vec![holds(Some(2))], ..commit(epoch, run(4), 0) };
+    assert_eq!(accepted(store, commit), Err(Error::Changed { key: b"s".to_vec() }));
     Ok(())
 }

@@ -218,7 +218,7 @@ impl<'a> Driver<'a> {
             }
             Operation::Purge(number) => {
                 let puts = vec![put(&key(4), b"purged")];
-                let purged = self.store.purge(&[Purge { run: run_key(*number), puts }])?;
+                let purged = self.store.purge(&[Purge { run: run_key(*number), puts, requires: vec![] }])?;
                 Ok(Answer::Seq(purged.runs))
             }
             Operation::Claim => {
