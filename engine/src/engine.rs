@@ -366,6 +366,11 @@ impl Engine {
 }
 
 impl Driving {
+    /// No driver is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
     async fn until(&self, is_so: impl Fn(&Self) -> bool) {
         while !is_so(self) {
             // The bound covers a change between the look and the wait.

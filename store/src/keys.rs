@@ -18,6 +18,11 @@ pub fn run_prefix(run: RunKey) -> [u8; 17] {
     prefix
 }
 
+/// The key is the store's own: records carry such puts, and no scan shows them.
+pub fn is_reserved(key: &[u8]) -> bool {
+    key.first().is_some_and(|first| *first < 0x20)
+}
+
 /// Refuses puts that the state does not take; asked before a commit is linked.
 pub(crate) fn admit(puts: &[Put]) -> Result<(), Error> {
     let fits = |what, got, max| if got > max { Err(Error::TooLarge { what, got, max }) } else { Ok(()) };

@@ -16,6 +16,7 @@ mod deny;
 mod events;
 mod extend;
 mod follow_up;
+mod gc;
 mod journal;
 mod loops;
 mod ls;
@@ -56,6 +57,7 @@ pub(crate) enum Command {
     Loops(loops::Loops),
     Batch(batch::Batch),
     Bench(bench::Bench),
+    Gc(gc::Gc),
 }
 
 impl Command {
@@ -84,6 +86,7 @@ impl Command {
             Self::Loops(loops) => loops.run(context),
             Self::Batch(batch) => batch.run(context),
             Self::Bench(bench) => bench.run(context),
+            Self::Gc(gc) => gc.run(context),
         }
     }
 }

@@ -15,6 +15,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use ending::Committed;
 pub use ending::{ResultLine, TokenUsage};
 pub use error::Error;
 pub use halt::Halt;
