@@ -45,6 +45,12 @@ pub(crate) struct Gc {
 
 impl Gc {
     pub(crate) fn run(self, context: &Context) -> Result<Status, Failure> {
+        if let Some(status) = self.status.iter().find(|status| !status.is_final()) {
+            return Err(Failure::usage(format!(
+                "runs that are {} are never purged; name outcomes, such as completed",
+                status.name()
+            )));
+        }
         let retention = Retention {
             older_than_ms: self.older_than.map(|seconds| seconds.saturating_mul(1000)),
             statuses: self.status,
