@@ -36,6 +36,7 @@ pub(crate) struct Bench {
 enum What {
     Long(Long),
     Recovery(Recovery),
+    Retention(Retention),
 }
 
 /// Drive one run to a million transitions: its end must cost what its beginning did. Ends with 1 when a bound is passed
@@ -63,6 +64,19 @@ struct Recovery {
     json: bool,
 }
 
+/// Purge nine runs in ten beside one that goes on: what it gives back, and how long commits wait. Ends with 1 when a bound
+/// is passed
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  sprag bench retention --runs 1000")]
+struct Retention {
+    /// Runs
+    #[arg(long, value_name = "N", default_value_t = bench::PURGED_RUNS)]
+    runs: usize,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
 impl Bench {
     pub(crate) fn run(self, context: &Context) -> Result<Status, Failure> {
         if cfg!(debug_assertions) {
@@ -80,6 +94,12 @@ impl Bench {
                 let measured = measure(context.dir(), bench::long(context.dir(), transitions, point))?;
                 let words =
                     |report: &bench::LongReport| (report.to_string(), report.to_json(), report.holds());
+                show(context, measured, json, words)
+            }
+            Some(What::Retention(Retention { runs, json })) => {
+                let measured = measure(context.dir(), bench::retention(context.dir(), runs, say))?;
+                let words =
+                    |report: &bench::RetentionReport| (report.to_string(), report.to_json(), report.holds());
                 show(context, measured, json, words)
             }
             Some(What::Recovery(Recovery { runs, json })) => {

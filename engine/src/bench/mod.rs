@@ -9,6 +9,7 @@ mod meter;
 mod raw;
 mod recovery;
 mod report;
+mod retention;
 mod runs;
 mod session;
 mod store;
@@ -25,6 +26,7 @@ pub use self::long::{TRANSITIONS, long};
 pub use self::long_report::{LongPoint, LongReport};
 pub use self::recovery::{RUNS, Recovered, RecoveryReport, recovery};
 pub use self::report::{BenchReport, CommitPoint, RunPoint};
+pub use self::retention::{PURGED_RUNS, RetentionReport, Waits, retention};
 
 /// Writers, or runs, that work at the same time.
 const WIDTHS: [usize; 3] = [1, 64, 1024];
