@@ -225,7 +225,9 @@ impl JournalStore {
         let Some(Held { writer, lock }) = held else { return Ok(()) };
         let closed = self.ask(Message::Close).and_then(|closed| closed);
         let joined = writer.join().map_err(|_| Error::Closed);
-        // The writer is gone: waits only for readers that are inside.
+        // The writer is gone, so a purge ends with its next step: after the lock nothing of it may reach the disk.
+        drop(self.purging.lock().unwrap_or_else(PoisonError::into_inner));
+        // Waits only for readers that are inside.
         let state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner).take();
         let state_closed = state.map_or(Ok(()), State::close);
         drop(lock);

@@ -120,11 +120,13 @@ fn reclaim(store: &JournalStore) -> Result<u64, Error> {
     if store.shared.catalog.open_segment().is_some_and(|open| numbers.contains(&open)) {
         store.ask(Message::Seal)??;
     }
-    let mut bytes = 0;
+    let (mut bytes, mut puts) = (0, Vec::new());
     for number in numbers {
-        bytes += rewrite(store, number)?;
+        if let Some(given_back) = rewrite(store, number)? {
+            bytes += given_back;
+            puts.push(Put { key: heads::to_rewrite(number), value: None });
+        }
     }
-    let puts = named.into_iter().map(|(key, _)| Put { key, value: None }).collect();
     record(store, OwnRecord { code: RECLAIMED, puts, ..OwnRecord::default() })?;
     Ok(bytes)
 }

@@ -33,13 +33,13 @@ const SLICE_BYTES: usize = 1 << 20;
 /// Keys that one record puts again: each costs the writer a look into the state.
 const KEYS_MAX: usize = 512;
 
-/// Drops the frames of purged runs from a segment. Answers the bytes given back: none if it has no such frames, or no
-/// footer (the next open writes it).
-pub(crate) fn rewrite(store: &JournalStore, number: u64) -> Result<u64, Error> {
-    let Some(old) = Old::open(store, number)? else { return Ok(0) };
+/// Drops the frames of purged runs from a segment. Answers the bytes given back; none if it cannot be rewritten yet: it
+/// was given up, and the next open writes its footer.
+pub(crate) fn rewrite(store: &JournalStore, number: u64) -> Result<Option<u64>, Error> {
+    let Some(old) = Old::open(store, number)? else { return Ok(None) };
     let purged = old.purged(store)?;
     if purged.is_empty() {
-        return Ok(0);
+        return Ok(Some(0));
     }
     let keys = old.keys(store, &purged)?;
     let mut checkpoint = old.found.end.position;
@@ -59,7 +59,7 @@ pub(crate) fn rewrite(store: &JournalStore, number: u64) -> Result<u64, Error> {
         .and_then(|()| sync_dir(disk, dir))
         .map_err(|failure| error("replace", &segment::path(dir, number), &failure))?;
     store.shared.catalog.replaced(number, footer_at);
-    Ok(old.len.saturating_sub(file.len))
+    Ok(Some(old.len.saturating_sub(file.len)))
 }
 
 /// The number and the hash that the record of a rewritten segment names.

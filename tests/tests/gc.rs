@@ -9,7 +9,7 @@ use engine::provider::Rehearsal;
 use engine::query::{self, Filter, Status};
 use engine::tool::{CallContext, Tool, ToolSpec};
 use engine::{Engine, Job, JournalView, Rest, RunHandle};
-use model::{Outcome, RunId, ToolResult};
+use model::{JsonText, Outcome, RunId, ToolResult};
 use serde_json::{Value, json};
 
 /// Answers with as much text as a tool that has something to say.
@@ -201,4 +201,56 @@ async fn nothing_that_was_done_is_done_again() {
     let refused = batch().map(drop).unwrap_err().to_string();
     assert!(refused.contains("purged"), "{refused}");
     engine.close().await.unwrap();
+}
+
+/// Answers with a result that names a file in `DIR/blobs`.
+struct Large(ToolSpec);
+
+const BLOB: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+#[async_trait::async_trait]
+impl Tool for Large {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn run(&self, _call: CallContext) -> Result<ToolResult, String> {
+        Ok(ToolResult { details: JsonText::from(&json!({ "blob": BLOB })), ..ToolResult::text("much") })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_go_with_the_last_run_that_holds_them_and_workspaces_only_when_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = json!({ "turns": [{ "calls": [{ "tool": "large", "args": {} }] }, { "text": "done" }] });
+    let open = || {
+        Engine::builder(dir.path())
+            .without_commands()
+            .tool(Large(ToolSpec::new("large", "Says much.", json!({ "type": "object" }))))
+            .provider("m", Rehearsal::from_value(&script).unwrap())
+            .open()
+            .unwrap()
+    };
+    let file = dir.path().join("blobs").join(BLOB);
+    let job = |name: &str| Job {
+        batch: Some("b".to_owned()),
+        custom_id: Some(name.to_owned()),
+        ..Job::new("go").model("m").tools(["large"])
+    };
+    let engine = open();
+    std::fs::create_dir(dir.path().join("blobs")).unwrap();
+    std::fs::write(&file, "much more").unwrap();
+    let (one, two) = (ended(&engine, job("one")).await, ended(&engine, job("two")).await);
+    let workspace = |run: RunId| dir.path().join("work").join(run.to_string());
+    assert!(workspace(one).is_dir() && workspace(two).is_dir());
+    assert_eq!(engine.gc(&keep(1)).await.unwrap().runs, 1);
+    engine.close().await.unwrap();
+    let engine = open();
+    assert!(file.exists() && workspace(one).is_dir());
+    assert_eq!(engine.gc(&Retention { takes_workspaces: true, ..all() }).await.unwrap().runs, 1);
+    assert!(file.exists(), "a call may be under way that holds it");
+    assert!(workspace(one).is_dir() && !workspace(two).exists());
+    engine.close().await.unwrap();
+    open().close().await.unwrap();
+    assert!(!file.exists());
 }

@@ -308,3 +308,23 @@ fn reads_and_checks_go_on_beside_a_purge() {
 fn dir_of(store: &JournalStore) -> &Path {
     &store.shared.dir
 }
+
+#[test]
+fn a_close_ends_a_purge_and_the_next_one_finishes_it() {
+    let dir = temp_dir();
+    let store = open(dir.path());
+    let epoch = store.claim().unwrap();
+    (1..=40).for_each(|number| ended(&store, epoch, number, 4, 60_000).unwrap());
+    std::thread::scope(|scope| {
+        let purging = scope.spawn(|| store.purge(&of(1..=36)));
+        while store.load(run_key(36)).is_ok_and(|loaded| !loaded.values.is_empty()) {}
+        store.close().unwrap();
+        let purged = purging.join().unwrap();
+        assert!(matches!(purged, Ok(_) | Err(Error::Closed)), "{purged:?}");
+    });
+    let store = open(dir.path());
+    assert_eq!(store.purge(&[]).unwrap().runs, 0);
+    store.close().unwrap();
+    assert!(journal_bytes(dir.path()) < 4 * 4 * 61_000 + 100_000);
+    assert_eq!(verify(dir.path()).unwrap().findings, []);
+}
