@@ -42,6 +42,14 @@ impl Failure {
         }
     }
 
+    /// The sentence alone.
+    pub(crate) fn message(&self) -> &str {
+        match self {
+            Self::Said { message, .. } | Self::Damaged { message } => message,
+            Self::ClosedPipe => "nobody reads the output",
+        }
+    }
+
     /// A command line that cannot be meant.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Status::Usage, message)

@@ -53,8 +53,9 @@ impl Output {
     /// Rows: a table in a terminal, lines of fields with tabs between them in a pipe.
     pub(crate) fn rows(&mut self, head: &[&str], rows: Vec<Vec<String>>) -> io::Result<()> {
         if self.is_terminal {
+            let (head, rows) = without_empty(head, rows);
             let mut table = Table::new();
-            table.load_style(comfy_table::presets::NOTHING).set_header(head.to_vec()).add_rows(rows);
+            table.load_style(comfy_table::presets::NOTHING).set_header(head).add_rows(rows);
             for line in table.lines() {
                 writeln!(self.stdout, "{}", line.trim_end())?;
             }
@@ -71,6 +72,16 @@ impl Output {
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.stdout.flush()
     }
+}
+
+/// The columns in which some row has something.
+fn without_empty<'a>(head: &[&'a str], rows: Vec<Vec<String>>) -> (Vec<&'a str>, Vec<Vec<String>>) {
+    let is_empty = |text: &String| text.is_empty() || text == "-";
+    let is_kept = |at: usize| rows.iter().any(|row| row.get(at).is_some_and(|text| !is_empty(text)));
+    let kept: Vec<bool> = (0..head.len()).map(is_kept).collect();
+    let keep = |row: Vec<String>| row.into_iter().zip(&kept).filter(|(_, kept)| **kept).map(|(text, _)| text);
+    let rows = rows.into_iter().map(|row| keep(row).collect()).collect();
+    (head.iter().zip(&kept).filter(|(_, kept)| **kept).map(|(head, _)| *head).collect(), rows)
 }
 
 impl Style {

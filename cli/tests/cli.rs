@@ -46,6 +46,7 @@ const COMMANDS: [&str; 22] = [
     "replay",
     "verify",
     "loops",
+    "doctor",
     "bench",
     "gc",
 ];
@@ -485,4 +486,69 @@ fn a_transcript_is_a_history_for_the_detectors() {
     session.sprag(&["loops", "t.jsonl"]);
     session.sprag(&["loops", "bad.jsonl"]);
     session.check("loops.txt");
+}
+
+#[test]
+fn a_batch_with_a_parked_job_ends_with_seven_and_says_who_shares_a_directory() {
+    let mut session = Session::new();
+    session.file("hello.json", HELLO);
+    session.sprag(&["run", "--max-turns", "1", "--model", "rehearsal:hello.json", "two turns"]);
+    let run = session.newest();
+    session.file(
+        "jobs.jsonl",
+        r#"{"custom_id":"parks","prompt":"two turns","workspace":".","max_turns":1}
+{"custom_id":"ends","prompt":"two turns"}
+"#,
+    );
+    let batch = ["batch", "run", "jobs.jsonl", "--model", "rehearsal:hello.json"];
+    assert_eq!(session.sprag(&batch).status.code(), Some(7));
+    assert_eq!(session.sprag(&batch).status.code(), Some(7));
+    for parked in [run.clone(), session.parked("parks")] {
+        session.sprag(&["extend", &parked, "--turns", "1"]);
+    }
+    session.sprag(&["resume"]);
+    assert_eq!(session.sprag(&batch).status.code(), Some(0));
+    session.check("batch_parked.txt");
+}
+
+#[test]
+fn two_signals_at_once_leave_a_batch_that_goes_on() {
+    let mut session = Session::new();
+    session.file("slow.json", SLOW);
+    session.file("jobs.jsonl", r#"{"custom_id":"a","prompt":"two turns"}"#);
+    let batch = ["batch", "run", "jobs.jsonl", "--model", "rehearsal:slow.json"];
+    let owner = session.start(&batch);
+    session.wait_for("stream(turn 1, attempt 0, in_flight)");
+    signal(&owner, Signal::INT);
+    signal(&owner, Signal::TERM);
+    let code = owner.wait_with_output().unwrap().status.code();
+    assert!(code == Some(130) || code == Some(143), "{code:?}");
+    assert_eq!(session.sprag(&batch).status.code(), Some(0));
+    assert_eq!(session.model_calls(), [(0, 0), (1, 0), (1, 0)]);
+}
+
+#[test]
+fn the_doctor_names_what_is_wrong_and_rebuilds_the_state() {
+    let mut session = Session::new();
+    session.file("hello.json", HELLO);
+    session.sprag(&["run", "--model", "rehearsal:hello.json", "Say hello"]);
+    let run = session.newest();
+    let shown = session.command(&["show", &run, "--json"]).output().unwrap().stdout;
+    let mut doctor = session.command(&["doctor", "--rebuild", "--json"]);
+    let healthy = doctor.env("PATH", std::env::var_os("PATH").unwrap()).output().unwrap();
+    assert_eq!(healthy.status.code(), Some(0));
+    let checks: Vec<Value> = serde_json::from_slice(&healthy.stdout).unwrap();
+    let about: Vec<&str> = checks.iter().map(|check| check["about"].as_str().unwrap()).collect();
+    let looked_at = ["directory", "owner", "space", "sync", "journal", "bash", "processes", "descriptors"];
+    assert_eq!(about, [&looked_at[..], &["configuration", "state"]].concat());
+    assert_eq!(session.command(&["show", &run, "--json"]).output().unwrap().stdout, shown);
+
+    let segment = session.data().join("journal/00000001.seg");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[5000] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let ill = session.command(&["doctor"]).output().unwrap();
+    assert_eq!(ill.status.code(), Some(3));
+    let text = String::from_utf8(ill.stdout).unwrap();
+    assert!(text.contains("bad   journal"), "{text}");
 }

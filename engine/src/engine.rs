@@ -107,7 +107,7 @@ impl Engine {
     /// Fills the lanes with the runs that have not ended, in order of submission. None of them moves yet.
     pub(crate) fn fill_lanes(&self) -> Result<(), Error> {
         let mut lanes = lock(&self.shared.lanes);
-        self.each_live(|run, lane| lanes.join(lane, run, false))
+        each_live(&*self.shared.store, |run, lane| lanes.join(lane, run, false))
     }
 
     /// Removes what calls of runs that have ended left behind.
@@ -127,23 +127,8 @@ impl Engine {
     /// The runs that have not ended, in order of submission.
     pub fn live_runs(&self) -> Result<Vec<RunId>, Error> {
         let mut runs = Vec::new();
-        self.each_live(|run, _| runs.push(run))?;
+        each_live(&*self.shared.store, |run, _| runs.push(run))?;
         Ok(runs)
-    }
-
-    /// Visits the runs that have not ended with their lanes, in order of submission.
-    fn each_live(&self, mut visit: impl FnMut(RunId, Lane)) -> Result<(), Error> {
-        let mut after: Option<Vec<u8>> = None;
-        loop {
-            let page = self.shared.store.scan(keys::LIVE, after.as_deref(), SCAN_PAGE)?;
-            let Some((last, _)) = page.last() else { return Ok(()) };
-            after = Some(last.clone());
-            for (key, value) in &page {
-                if let (Some(run), Ok(lane)) = (keys::run_of(key), value.as_slice().try_into()) {
-                    visit(run, lane);
-                }
-            }
-        }
     }
 
     /// Continues the given runs, or every run that can go on. Answers those that were set going.
@@ -310,7 +295,12 @@ impl Engine {
 
     /// What a resume found and did so far.
     pub fn report(&self) -> Vec<Note> {
-        self.shared.report.notes()
+        self.report_since(0)
+    }
+
+    /// The same without its first lines, for whoever has seen those.
+    pub fn report_since(&self, first: usize) -> Vec<Note> {
+        self.shared.report.since(first)
     }
 
     /// Every rest from now on, as it happens.
@@ -362,6 +352,21 @@ impl Engine {
             self.run_ready();
         }
         Ok(())
+    }
+}
+
+/// Visits the runs that have not ended with their lanes, in order of submission.
+pub(crate) fn each_live(store: &dyn Store, mut visit: impl FnMut(RunId, Lane)) -> Result<(), Error> {
+    let mut after: Option<Vec<u8>> = None;
+    loop {
+        let page = store.scan(keys::LIVE, after.as_deref(), SCAN_PAGE)?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        after = Some(last.clone());
+        for (key, value) in &page {
+            if let (Some(run), Ok(lane)) = (keys::run_of(key), value.as_slice().try_into()) {
+                visit(run, lane);
+            }
+        }
     }
 }
 

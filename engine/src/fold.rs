@@ -133,7 +133,7 @@ impl Fold {
             self.answer = Some(Arc::from(message.clone()));
             self.results.clear();
             self.attempt = 0;
-        } else if let Fact::ModelFailed(_) = &record.input.fact {
+        } else if let Fact::ModelFailed { .. } = &record.input.fact {
             self.attempt = self.attempt.saturating_add(1);
         }
         if let Some((call, result)) = record.input.fact.result() {

@@ -239,11 +239,14 @@ pub trait Context: Send + Sync {
     }
 }
 
+/// Types of the messages that the engine itself has for the model.
+const OWN_MESSAGES: [&str; 3] = [model::TURN_ABORTED, model::REVISION, model::FILES_LOST];
+
 /// Messages of this engine's own are user messages to the model; other custom messages are not for it.
 pub fn default_conversion(message: &Message) -> Option<Message> {
     match message {
         Message::Custom(custom) => {
-            let is_own = custom.custom_type == model::TURN_ABORTED || custom.custom_type == model::REVISION;
+            let is_own = OWN_MESSAGES.contains(&custom.custom_type.as_str());
             is_own.then(|| {
                 Message::User(model::message::UserMessage { content: custom.content.clone(), at: custom.at })
             })

@@ -131,6 +131,8 @@ pub struct JobFacts {
 pub struct ToolLimits {
     /// The most bytes of text in a result.
     pub output_bytes_max: u64,
+    /// The most bytes of a command's output that are written to disk in whole.
+    pub output_spool_bytes_max: u64,
     /// The longest a call may take, in seconds; 0 for no limit.
     pub timeout_s: u64,
     /// What follows when the outcome of a call is unknown.
@@ -212,6 +214,7 @@ pub(crate) fn submission(
         let tool = config.tool(name);
         let limits = ToolLimits {
             output_bytes_max: tool.output_bytes_max,
+            output_spool_bytes_max: tool.output_spool_bytes_max,
             timeout_s: config.tool_timeout_s(name),
             on_unknown: tool.on_unknown,
         };
@@ -241,6 +244,7 @@ pub(crate) fn submission(
             retries: job.retries.unwrap_or(true),
             loop_detection: defaults.loop_detection,
             drains_all: job.drains_all,
+            syncs_files: config.durable_workspace,
             ..wants
         },
         limits: Limits {

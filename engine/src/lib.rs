@@ -25,6 +25,7 @@ pub mod config;
 pub mod control;
 mod crash_point;
 mod disk;
+pub mod doctor;
 mod driver;
 mod engine;
 mod entry;

@@ -84,8 +84,9 @@ impl Report {
         }
     }
 
-    pub(crate) fn notes(&self) -> Vec<Note> {
-        lock(&self.notes).clone()
+    /// The lines from `first` on.
+    pub(crate) fn since(&self, first: usize) -> Vec<Note> {
+        lock(&self.notes).get(first..).unwrap_or_default().to_vec()
     }
 }
 

@@ -37,5 +37,7 @@ pub use state::RunState;
 /// Custom type of the message that tells the next run's model of an interruption; the name is the
 /// reference's.
 pub const TURN_ABORTED: &str = "openclaw:turn-aborted";
+/// Custom type of the message that tells the model which files a machine crash may have lost.
+pub const FILES_LOST: &str = "sprag:files-lost";
 /// Custom type of the message that asks for a revision.
 pub const REVISION: &str = "sprag:revision";

@@ -52,6 +52,8 @@ pub struct Core {
     pub critical_tool_loop_seen: bool,
     /// How much of the inbox was taken.
     pub cursors: Cursors,
+    /// What commands wrote, and whether it is on the disk.
+    pub files: Files,
     /// The record that the model's context begins with.
     pub context_from: ContextFrom,
     /// Model and thinking level in force.
@@ -89,6 +91,8 @@ pub struct Wants {
     pub compacts: bool,
     /// Failed model calls are tried again.
     pub retries: bool,
+    /// The files of commands are on the disk before their results count.
+    pub syncs_files: bool,
     /// The loop detectors work.
     pub loop_detection: bool,
     /// Each poll takes every message that waits, not one.
@@ -172,6 +176,16 @@ pub struct Cursors {
     pub follow_up: u64,
     /// Decisions: cancel, approval, resolution, release, extension.
     pub control: u64,
+}
+
+/// What commands wrote, and whether it is on the disk. A command is as durable as it made itself; only a crash of the
+/// machine can tell the difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Files {
+    /// Commands may have written since then what is not on the disk yet.
+    pub unsynced_since: Option<Millis>,
+    /// The machine went down, files written since then may be missing, and the model was not told yet.
+    pub lost_since: Option<Millis>,
 }
 
 /// Where the model's context begins: the messages of a base record, then every transcript entry from `first`
@@ -487,6 +501,7 @@ impl RunState {
                 retries: Retries::new(),
                 critical_tool_loop_seen: false,
                 cursors: Cursors::default(),
+                files: Files::default(),
                 context_from: ContextFrom::default(),
                 model: submission.model.clone(),
                 thinking: submission.thinking.clone(),

@@ -10,7 +10,7 @@ use model::guard::loops::{
     Window, call_facts, classify,
 };
 use model::guard::retry::{Instruction, Retries};
-use model::input::{Fact, Input, Waiting};
+use model::input::{Fact, Input, Routes, Waiting};
 use model::limits::{CALLS_MAX, CORE_BYTES_MAX, PART_BYTES_MAX};
 use model::message::Usage;
 use model::phase::{CompactStage, EntryRef, ParkReason, Phase};
@@ -217,7 +217,11 @@ fn no_number_of_an_input_is_too_large() {
         usage: largest_usage(),
         ..support::facts::failure(model::input::FailureKind::Connection, Some(u64::MAX), false)
     };
-    assert!(script.feed_input(Input { at, waiting: Waiting::default(), fact: Fact::ModelFailed(failure) }));
+    assert!(script.feed_input(Input {
+        at,
+        waiting: Waiting::default(),
+        fact: Fact::ModelFailed { failure, routes: Routes::default() }
+    }));
     script.feed_all("timer");
     assert!(script.feed("prepared 1"));
 }

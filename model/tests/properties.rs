@@ -394,6 +394,7 @@ fn wants() -> impl Strategy<Value = Wants> {
             has_sources,
             compacts,
             retries,
+            syncs_files: false,
             loop_detection,
             drains_all: true,
         },

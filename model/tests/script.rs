@@ -94,6 +94,11 @@ fn ask(state: &RunState, part: &str) -> String {
         "context" => {
             format!("base {:?}, first {:?}", core.context_from.base, core.context_from.first.map(|at| at.seq))
         }
+        "files" => {
+            let since = |at: Option<model::Millis>| at.map(|at| at.since(support::START));
+            let model::state::Files { unsynced_since, lost_since } = core.files;
+            format!("unsynced since {:?}, lost since {:?}", since(unsynced_since), since(lost_since))
+        }
         "boots" => {
             let calls = state.batch.iter().flat_map(|batch| &batch.calls);
             let of_other: Vec<bool> = calls.map(|call| call.marks.is_of_other_boot()).collect();

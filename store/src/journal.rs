@@ -58,6 +58,8 @@ pub struct Options {
     /// Make the next segment in the writer's thread: slower, but the order of disk operations is then always
     /// the same.
     pub inline_preparation: bool,
+    /// Rebuild the state from the journal, whatever its mark says.
+    pub rebuilds_state: bool,
     /// The state's limits.
     pub state: StateOptions,
 }
@@ -71,6 +73,7 @@ impl Default for Options {
             opened_at_ms: 0,
             boot_id: boot_id(),
             inline_preparation: false,
+            rebuilds_state: false,
             state: StateOptions::default(),
         }
     }
@@ -150,6 +153,9 @@ impl JournalStore {
             sync_ancestors(&*disk, dir)?;
         }
         let frames = survey.tail.position;
+        if options.rebuilds_state {
+            State::distrust(dir)?;
+        }
         let (state, found) = State::open(dir, options.boot_id, options.state)?;
         let (applied, rebuilt) = match found {
             Found::Usable { applied } if applied > frames => {

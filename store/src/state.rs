@@ -150,6 +150,11 @@ impl Drop for StopOnDrop {
 }
 
 impl State {
+    /// Whatever `DIR/state` holds, the next open moves it aside.
+    pub(crate) fn distrust(dir: &Path) -> Result<(), Error> {
+        Place::new(dir).clear_mark()
+    }
+
     /// Opens `DIR/state`: as found only when its last writer closed it or died on this same boot; otherwise
     /// it is moved aside (the newest `state.aside-N` is kept) and is empty.
     pub(crate) fn open(dir: &Path, boot_id: [u8; 16], options: StateOptions) -> Result<(Self, Found), Error> {

@@ -110,9 +110,9 @@ impl Run {
         if !file.bad.is_empty() && !self.skip_invalid {
             return Err(batch::Error::Jobs(file.bad).into());
         }
-        say_shared(&file);
         block_on(async {
             let mut owner = Owner::open(context, config)?;
+            say_shared(&file, &options.batch, &**owner.engine.store())?;
             let ended = self.follow(context, &mut owner, file, options).await;
             owner.close().await?;
             ended
@@ -149,8 +149,8 @@ impl Run {
         options: &Options,
         file: JobsFile,
     ) -> Result<Status, Failure> {
-        say_shared(&file);
         let store = context.journal()?;
+        say_shared(&file, &options.batch, &*store)?;
         let survey = block_on(async {
             let engine = Engine::memory().config(config).open()?;
             Ok(batch::survey(&*store, &engine, &options.batch, &options.jobs, file)?)
@@ -264,11 +264,15 @@ fn status_of(standing: &Standing) -> Status {
     }
 }
 
-fn say_shared(file: &JobsFile) {
-    for shared in file.shared_workspaces().into_iter().take(NAMES_MAX) {
+fn say_shared(file: &JobsFile, batch: &str, store: &dyn store::Store) -> Result<(), Failure> {
+    for shared in batch::shared_workspaces(file, batch, store)?.into_iter().take(NAMES_MAX) {
         let names = names(shared.custom_ids.iter().map(String::as_str));
-        say(&format!("note: jobs {names} work in one directory at once: {}", shared.workspace.display()));
+        let runs: Vec<String> =
+            shared.runs.iter().take(NAMES_MAX).map(|run| format!(" and run {run}")).collect();
+        let workspace = shared.workspace.display();
+        say(&format!("note: jobs {names}{} work in one directory at once: {workspace}", runs.concat()));
     }
+    Ok(())
 }
 
 fn say_bad(bad: &[BadLine]) {

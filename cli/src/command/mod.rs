@@ -13,6 +13,7 @@ mod batch;
 mod bench;
 mod cancel;
 mod deny;
+mod doctor;
 mod events;
 mod extend;
 mod follow_up;
@@ -56,6 +57,7 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     Loops(loops::Loops),
     Batch(batch::Batch),
+    Doctor(doctor::Doctor),
     Bench(bench::Bench),
     Gc(gc::Gc),
 }
@@ -85,6 +87,7 @@ impl Command {
             Self::Verify(verify) => verify.run(context),
             Self::Loops(loops) => loops.run(context),
             Self::Batch(batch) => batch.run(context),
+            Self::Doctor(doctor) => doctor.run(context),
             Self::Bench(bench) => bench.run(context),
             Self::Gc(gc) => gc.run(context),
         }

@@ -1,6 +1,7 @@
 //! `sprag resume`: continues what a crash or a stop left.
 
-use std::io::Write;
+use std::io::{self, Write};
+use std::time::Duration;
 
 use engine::config::Overrides;
 use engine::{Engine, Found, Note, Rest, query, report_json};
@@ -15,6 +16,8 @@ use crate::text::count;
 
 /// Lines of each kind that the report has in a text.
 const LINES_MAX: usize = 20;
+/// How often a person is told what was found meanwhile.
+const REPORT_EVERY: Duration = Duration::from_millis(200);
 /// What is said when every run has ended.
 const NOTHING_LEFT: &str = "nothing to continue";
 
@@ -32,7 +35,9 @@ pub(crate) struct Resume {
 impl Resume {
     pub(crate) fn run(self, context: &Context) -> Result<Status, Failure> {
         if !context.has_journal()? && self.runs.is_empty() {
-            report(context.output(), &[], self.json)?;
+            if self.json {
+                Report::new(context.output()).json(&[])?;
+            }
             eprint(NOTHING_LEFT);
             return Ok(Status::Done);
         }
@@ -49,9 +54,15 @@ impl Resume {
         let engine = owner.engine.clone();
         let runs = self.find(&engine)?;
         engine.resume(self.named().then_some(&runs))?;
-        let ended = owner.until(engine.rested()).await;
+        let mut report = Report::new(context.output());
+        let ended = owner.until(self.follow(&engine, &mut report)).await;
         engine.stop().await;
-        report(context.output(), &engine.report(), self.json)?;
+        if self.json {
+            report.json(&engine.report())?;
+        } else {
+            report.text(&engine)?;
+            report.end()?;
+        }
         let mut rests = Vec::with_capacity(runs.len());
         for run in &runs {
             rests.push(rest_of(&engine.handle(*run)).await?);
@@ -68,6 +79,17 @@ impl Resume {
                 let next = context.next("resume");
                 eprint(&format!("stopped; {} left; to continue: {next}", count(left, "run")));
                 Ok(status)
+            }
+        }
+    }
+
+    /// Returns when nothing can move any more. A person sees what is found as it is found.
+    async fn follow(&self, engine: &Engine, report: &mut Report) {
+        let mut rested = Box::pin(engine.rested());
+        while tokio::time::timeout(REPORT_EVERY, &mut rested).await.is_err() {
+            if !self.json && report.text(engine).is_err() {
+                // With stdout gone the runs go on all the same.
+                return rested.await;
             }
         }
     }
@@ -89,24 +111,50 @@ impl Resume {
     }
 }
 
-fn report(mut output: Output, notes: &[Note], is_json: bool) -> Result<(), Failure> {
-    if is_json {
-        output.json(&report_json(notes))?;
-        return Ok(output.flush()?);
+/// What was found, told as it is found.
+struct Report {
+    output: Output,
+    /// Lines of the engine's report that were looked at.
+    seen: usize,
+    /// Lines of each kind.
+    counts: [usize; Found::ALL.len()],
+}
+
+impl Report {
+    fn new(output: Output) -> Self {
+        Self { output, seen: 0, counts: [0; Found::ALL.len()] }
     }
-    for found in Found::ALL {
-        let of_kind: Vec<&Note> = notes.iter().filter(|note| note.found == found).collect();
-        for note in of_kind.iter().take(LINES_MAX) {
-            let call = note.call.map(|(turn, call)| format!("/{turn}.{call}")).unwrap_or_default();
-            let place = format!("{}{call}", note.run);
-            output.line(format!("{:<9} {place}  {}", found.name(), note.reason))?;
-        }
-        if of_kind.len() > LINES_MAX {
-            let more = of_kind.len() - LINES_MAX;
-            output.line(format!("{:<9} and {more} more; --json lists all", found.name()))?;
-        }
+
+    fn json(&mut self, notes: &[Note]) -> io::Result<()> {
+        self.output.json(&report_json(notes))?;
+        self.output.flush()
     }
-    Ok(output.flush()?)
+
+    /// What is new since the last look.
+    fn text(&mut self, engine: &Engine) -> io::Result<()> {
+        for note in engine.report_since(self.seen) {
+            self.seen += 1;
+            let Some(count) = self.counts.get_mut(note.found as usize) else { continue };
+            *count += 1;
+            if *count <= LINES_MAX {
+                let call = note.call.map(|(turn, call)| format!("/{turn}.{call}")).unwrap_or_default();
+                let place = format!("{}{call}", note.run);
+                self.output.line(format!("{:<9} {place}  {}", note.found.name(), note.reason))?;
+            }
+        }
+        self.output.flush()
+    }
+
+    /// How many lines were left out.
+    fn end(&mut self) -> io::Result<()> {
+        for (found, count) in Found::ALL.iter().zip(self.counts) {
+            if count > LINES_MAX {
+                let more = count - LINES_MAX;
+                self.output.line(format!("{:<9} and {more} more; --json lists all", found.name()))?;
+            }
+        }
+        self.output.flush()
+    }
 }
 
 /// How the runs ended, and what moves those that did not.

@@ -99,6 +99,14 @@ impl Session {
         String::from_utf8(output.stdout).unwrap().split('\t').next().unwrap().to_owned()
     }
 
+    /// The parked run of a job.
+    pub(crate) fn parked(&self, custom_id: &str) -> String {
+        let output = self.command(&["ls", "--status", "parked", "--json"]).output().unwrap();
+        let runs: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        let run = runs.iter().find(|run| run["custom_id"] == custom_id).unwrap();
+        run["run"].as_str().unwrap().to_owned()
+    }
+
     /// Waits until the journal of the newest run says this.
     pub(crate) fn wait_for(&self, wanted: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
@@ -142,13 +150,15 @@ impl Session {
             12 if token.as_bytes()[2] == b':' && token.as_bytes()[8] == b'.' => Some("TIME"),
             _ => None,
         });
+        // How far a batch is at which moment depends on the machine.
+        let is_progress = |line: &&str| line.starts_with("! ") && line.contains(" turns/s");
         // Which commits share a barrier depends on the disk, and so do the places of records.
         let barrier = |line: &str| {
             let is_row = line.starts_with(|c: char| c.is_ascii_digit()) && line.matches('\t').count() == 6;
             let row = line.rsplit_once('\t').filter(|_| is_row);
             row.map_or_else(|| format!("{line}\n"), |(row, _)| format!("{row}\tBARRIER\n"))
         };
-        let text: String = text.lines().map(barrier).collect();
+        let text: String = text.lines().filter(|line| !is_progress(line)).map(barrier).collect();
         let values = [
             ("request ", "HASH"),
             ("process ", "PID"),

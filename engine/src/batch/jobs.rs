@@ -3,7 +3,7 @@
 //! Owns what a job line may hold, in each of its shapes, and where a bad one is bad: line, column, reason. It must never
 //! start anything: a file is read whole before its first job runs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -67,15 +67,6 @@ pub struct Defaults {
     pub model: Option<String>,
 }
 
-/// Jobs of different sessions that work in one directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SharedWorkspace {
-    /// The directory.
-    pub workspace: PathBuf,
-    /// Ids of the jobs.
-    pub custom_ids: Vec<String>,
-}
-
 impl JobsFile {
     /// Reads a file of jobs.
     pub fn read(file: &Path, defaults: &Defaults) -> Result<Self, Error> {
@@ -110,27 +101,6 @@ impl JobsFile {
             }
         }
         out
-    }
-
-    /// The directories that jobs of different sessions share.
-    pub fn shared_workspaces(&self) -> Vec<SharedWorkspace> {
-        let mut found: BTreeMap<PathBuf, Vec<&BatchJob>> = BTreeMap::new();
-        for job in &self.jobs {
-            if let Some(workspace) = &job.job.workspace {
-                let same = workspace.canonicalize().unwrap_or_else(|_| workspace.clone());
-                found.entry(same).or_default().push(job);
-            }
-        }
-        let is_shared = |jobs: &Vec<&BatchJob>| {
-            let first = jobs.first().and_then(|job| job.job.session.as_ref());
-            jobs.len() > 1 && !jobs.iter().all(|job| first.is_some() && job.job.session.as_ref() == first)
-        };
-        let shared = found.into_iter().filter(|(_, jobs)| is_shared(jobs));
-        let named = |(workspace, jobs): (PathBuf, Vec<&BatchJob>)| SharedWorkspace {
-            workspace,
-            custom_ids: jobs.into_iter().map(|job| job.custom_id.clone()).collect(),
-        };
-        shared.map(named).collect()
     }
 }
 

@@ -12,6 +12,7 @@ mod known;
 mod lines;
 mod results;
 mod run;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +20,8 @@ pub(crate) use ending::Committed;
 pub use ending::{ResultLine, TokenUsage};
 pub use error::Error;
 pub use halt::Halt;
-pub use jobs::{BadLine, BatchJob, Defaults, JobsFile, LINE_BYTES_MAX, SharedWorkspace};
+pub use jobs::{BadLine, BatchJob, Defaults, JobsFile, LINE_BYTES_MAX};
 pub use known::{Standing, Survey, survey};
 pub use results::Mended;
 pub use run::{BatchRun, Options, Progress, Summary};
+pub use shared::{SharedWorkspace, shared_workspaces};

@@ -11,6 +11,7 @@ use super::jobs::{BatchJob, Defaults, JobsFile};
 use super::known::Standing;
 use super::results::{Mended, Results};
 use super::run::{BatchRun, Options};
+use super::shared::shared_workspaces;
 use crate::config::Usd;
 use crate::engine::Engine;
 use crate::job::Job;
@@ -116,11 +117,12 @@ fn lines_of_providers_are_jobs_too() {
 fn one_directory_for_two_sessions_is_told() {
     let line =
         |id: &str, session: &str| format!(r#"{{"custom_id":"{id}","prompt":"x","workspace":"w"{session}}}"#);
-    let alone = parse(&line("a", ""));
-    assert_eq!(alone.shared_workspaces(), []);
+    let store = store::MemoryStore::new();
+    let shared_workspaces = |text: &str| shared_workspaces(&parse(text), "batch", &store).unwrap();
+    assert_eq!(shared_workspaces(&line("a", "")), []);
     let in_turn = [line("a", r#","session":"s""#), line("b", r#","session":"s""#)].join("\n");
-    assert_eq!(parse(&in_turn).shared_workspaces(), []);
-    let shared = parse(&[line("a", ""), line("b", "")].join("\n")).shared_workspaces();
+    assert_eq!(shared_workspaces(&in_turn), []);
+    let shared = shared_workspaces(&[line("a", ""), line("b", "")].join("\n"));
     assert_eq!(shared.len(), 1);
     assert_eq!(shared[0].custom_ids, ["a", "b"]);
 }

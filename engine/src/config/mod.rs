@@ -43,6 +43,9 @@ pub const SECONDS_MAX: u64 = 10 * 365 * 24 * 3600;
 /// The bounds of `tools.NAME.output_bytes_max`: room for the note of what was cut, and one journal frame.
 pub const OUTPUT_BYTES: std::ops::RangeInclusive<u64> = 1024..=16 << 20;
 
+/// The bounds of `tools.NAME.output_spool_bytes_max`: a page, and one terabyte.
+pub const OUTPUT_SPOOL_BYTES: std::ops::RangeInclusive<u64> = 4096..=1 << 40;
+
 /// All settings. Cloning it costs four reference counts; a clone never sees a later change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -342,13 +345,20 @@ pub struct Tool {
     pub on_unknown: OnUnknown,
     /// How much of its output is kept, in bytes.
     pub output_bytes_max: u64,
+    /// How much of a command's output is written to disk in whole while it runs, in bytes.
+    pub output_spool_bytes_max: u64,
     /// Wall clock of one call, in seconds, 0 for none; unset: `defaults.tool_timeout_s`.
     pub timeout_s: Option<u64>,
 }
 
 impl Default for Tool {
     fn default() -> Self {
-        Self { on_unknown: OnUnknown::Ask, output_bytes_max: 1 << 20, timeout_s: None }
+        Self {
+            on_unknown: OnUnknown::Ask,
+            output_bytes_max: 1 << 20,
+            output_spool_bytes_max: 64 << 20,
+            timeout_s: None,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::value::Given;
-use super::{Api, Config, Defaults, Model, OUTPUT_BYTES, Price, Profile, Tool};
+use super::{Api, Config, Defaults, Model, OUTPUT_BYTES, OUTPUT_SPOOL_BYTES, Price, Profile, Tool};
 
 /// A key and what it holds.
 pub(super) type Row = (&'static str, Shape);
@@ -96,6 +96,10 @@ static TOOL: &[Row] = &[
     ("sandbox", Later),
     ("on_unknown", Value(|c, name, v| put(&mut tool(c, name).on_unknown, v.choice()))),
     ("output_bytes_max", Value(|c, name, v| put(&mut tool(c, name).output_bytes_max, v.whole(OUTPUT_BYTES)))),
+    (
+        "output_spool_bytes_max",
+        Value(|c, name, v| put(&mut tool(c, name).output_spool_bytes_max, v.whole(OUTPUT_SPOOL_BYTES))),
+    ),
     ("timeout_s", Value(|c, name, v| put(&mut tool(c, name).timeout_s, v.seconds().map(Some)))),
 ];
 

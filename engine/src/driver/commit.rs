@@ -260,7 +260,8 @@ fn blob_name(result: &ToolResult) -> Option<String> {
 fn smaller(fact: Fact, words: &str) -> Result<Fact, store::Error> {
     if let Fact::ModelAnswered { .. } = fact {
         let failure = super::perform::failure(model::input::FailureKind::Format, words);
-        return Ok(Fact::ModelFailed(model::input::Failure { had_text: true, ..failure }));
+        let failure = model::input::Failure { had_text: true, ..failure };
+        return Ok(Fact::ModelFailed { failure, routes: model::input::Routes::default() });
     }
     if let Fact::ToolReturned { call, recovered, result } = fact
         && result != ToolResult::error(words)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use model::answer::settle;
-use model::input::FailureKind;
+use model::input::{FailureKind, Routes};
 use model::message::{AssistantMessage, StopReason};
 use model::{Block, Effect, Fact, Message, Phase};
 use tokio_util::sync::CancellationToken;
@@ -93,7 +93,7 @@ impl Driver {
     /// Starts the call whose intent is durable.
     pub(super) async fn call_model(&mut self, turn: u32, attempt: u32) -> Result<Option<Fact>, Error> {
         if let Some(refused) = self.refused_request.take() {
-            return Ok(Some(Fact::ModelFailed(refused)));
+            return Ok(Some(self.call_failed(refused)));
         }
         let request = match self.request.take() {
             Some(request) => request,
@@ -102,7 +102,8 @@ impl Driver {
         let provider = match self.shared.models.resolve(&request.model, &self.shared.config) {
             Ok(provider) => provider,
             Err(error) => {
-                return Ok(Some(Fact::ModelFailed(failure(FailureKind::ModelNotFound, &error.to_string()))));
+                let failure = failure(FailureKind::ModelNotFound, &error.to_string());
+                return Ok(Some(self.call_failed(failure)));
             }
         };
         let partial = opening(&request.model, self.shared.clock.now());
@@ -123,8 +124,16 @@ impl Driver {
                 let message = Box::new(settle(&self.state, turn, *message));
                 self.end_call(Fact::ModelAnswered { message }).await
             }
-            ModelNews::Failed(failure) => self.end_call(Fact::ModelFailed(failure)).await,
+            ModelNews::Failed(failure) => {
+                let fact = self.call_failed(failure);
+                self.end_call(fact).await
+            }
         }
+    }
+
+    /// A failed call, with what else could be asked now.
+    fn call_failed(&self, failure: model::input::Failure) -> Fact {
+        Fact::ModelFailed { failure, routes: Routes::default() }
     }
 
     async fn end_call(&mut self, fact: Fact) -> Result<(), Error> {

@@ -154,6 +154,7 @@ impl Driver {
                 hash: intent.hash,
                 converter_version: intent.converter_version,
                 edits: None,
+                profile: self.state.core.retries.profile,
                 reserve: intent.reserve,
             }),
             // The request could not even be built; the call counts as made and failed.
@@ -163,6 +164,7 @@ impl Driver {
                     hash: [0; 32],
                     converter_version: 0,
                     edits: None,
+                    profile: self.state.core.retries.profile,
                     reserve: Default::default(),
                 })
             }

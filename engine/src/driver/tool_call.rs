@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::{ABORT_GRACE, Driver, Performed, let_siblings_begin};
+use crate::config;
 use crate::crash_point;
 use crate::event::AgentEvent;
 use crate::keys;
@@ -197,7 +198,8 @@ impl Driver {
             (self.shared.unheard.clone(), None)
         };
         let limits = self.facts.tool_limits.get(&plan.call.name);
-        let output_bytes_max = limits.map_or(1 << 20, |limits| limits.output_bytes_max);
+        let unset = config::Tool::default();
+        let output_bytes_max = limits.map_or(unset.output_bytes_max, |limits| limits.output_bytes_max);
         let context = CallContext {
             run: self.run,
             call_id: plan.call.id.clone(),
@@ -206,6 +208,8 @@ impl Driver {
             workspace: self.facts.workspace.clone().unwrap_or_default(),
             scratch: self.shared.dir.as_ref().map(|dir| keys::call_dir(dir, self.run, turn, index)),
             output_bytes_max: usize::try_from(output_bytes_max).unwrap_or(usize::MAX),
+            output_spool_bytes_max: limits
+                .map_or(unset.output_spool_bytes_max, |limits| limits.output_spool_bytes_max),
             timeout_s: limits.map_or(0, |limits| limits.timeout_s),
             epoch: self.shared.epoch.0,
             is_of_other_boot: self.is_of_other_boot(index),

@@ -43,7 +43,7 @@ pub(super) fn details(fact: &Fact) -> String {
             format!("request {digits}")
         }
         Fact::ModelAnswered { message } => answer(message),
-        Fact::ModelFailed(failure) => short(&failure_text(failure)),
+        Fact::ModelFailed { failure, .. } => short(&failure_text(failure)),
         Fact::ModelInterrupted { usage } => match usage {
             Some(usage) => format!("{} tokens", usage.tokens()),
             None => "charged as reserved".to_owned(),

@@ -124,7 +124,7 @@ impl Recent {
         }
         if let Fact::ModelAnswered { message } = moved.input.fact {
             self.answered(message, after);
-        } else if let Fact::ModelFailed(failure) = &moved.input.fact {
+        } else if let Fact::ModelFailed { failure, .. } = &moved.input.fact {
             self.failure = Some(failure_text(failure));
         } else if let Fact::HookReturned { hook, answer: HookAnswer::Ask(reason) } = &moved.input.fact
             && let Some(call) = hook.call

@@ -24,8 +24,6 @@ use crate::supervisor::{
 
 /// The tool's name.
 pub(crate) const NAME: &str = "bash";
-/// The most bytes of output that are kept whole.
-pub(crate) const OUTPUT_SPOOL_BYTES_MAX: u64 = 64 << 20;
 /// The most bytes of the note between head and tail.
 const NOTE_BYTES_MAX: u64 = 64;
 /// The most bytes of output that a live update shows: the newest.
@@ -180,7 +178,7 @@ fn spec_of(call: &CallContext) -> Result<Spec, String> {
         call: call.idempotency_key.clone(),
         epoch: call.epoch,
         timeout_ms: timeout_s.saturating_mul(1000),
-        output_spool_bytes_max: OUTPUT_SPOOL_BYTES_MAX,
+        output_spool_bytes_max: call.output_spool_bytes_max,
         tail_bytes_max: call.output_bytes_max.div_ceil(2) as u64,
         workspace: call.workspace.clone(),
         command: args.command.into(),

@@ -101,6 +101,8 @@ pub struct CallContext {
     pub scratch: Option<PathBuf>,
     /// The most bytes of text that the result may hold.
     pub output_bytes_max: usize,
+    /// The most bytes of output that a command's supervisor writes to disk in whole; of more it keeps the ends.
+    pub output_spool_bytes_max: u64,
     /// The longest that the call may take, in seconds; 0 for no limit.
     pub timeout_s: u64,
     /// Epoch of the engine that owns the run.

@@ -6,7 +6,7 @@
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
 use crate::guard::loops::{self, OutcomeFacts};
 use crate::ids::Label;
-use crate::input::{Approval, Fact, Hook, HookAnswer, HookCall, OnUnknown, Resolution};
+use crate::input::{Approval, Fact, Hook, HookAnswer, HookCall, OnUnknown, RecoveryClass, Resolution};
 use crate::message::ToolResult;
 use crate::phase::BatchStage;
 use crate::record::Mark;
@@ -63,7 +63,7 @@ impl Mover<'_> {
             | Fact::RequestPrepared(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
-            | Fact::ModelFailed(_)
+            | Fact::ModelFailed { .. }
             | Fact::ModelInterrupted { .. }
             | Fact::BatchAdmitted { .. }
             | Fact::TimerFired
@@ -106,11 +106,15 @@ impl Mover<'_> {
         call.status = CallStatus::Started;
         call.marks.set_started(true);
         call.marks.set_other_boot(false);
-        let facts = call.facts;
+        let (facts, class) = (call.facts, call.class);
         let id = self.call_id(index);
         self.state.window.record_call(run, &facts, id);
         let spent = &mut self.state.core.spent;
         spent.tool_calls = spent.tool_calls.saturating_add(1);
+        // Tools in the process sync what they write before they answer.
+        if class == RecoveryClass::Adoptable && !self.state.core.wants.syncs_files {
+            self.state.core.files.unsynced_since.get_or_insert(self.at);
+        }
     }
 
     /// Unique within the run: the turn and the index.

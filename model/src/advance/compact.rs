@@ -47,7 +47,7 @@ impl Mover<'_> {
             | Fact::RequestPrepared(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
-            | Fact::ModelFailed(_)
+            | Fact::ModelFailed { .. }
             | Fact::ModelInterrupted { .. }
             | Fact::BatchAdmitted { .. }
             | Fact::HookReturned { .. }
@@ -65,6 +65,7 @@ impl Mover<'_> {
         core.context_from.base = Some(core.seq);
         core.context_from.first = Some(first_kept);
         core.retries.post_compaction_left = POST_COMPACTION_WINDOW;
+        self.tell_lost_files();
         self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Ready });
         LEGAL
     }

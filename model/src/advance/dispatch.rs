@@ -39,7 +39,7 @@ impl Mover<'_> {
             | Fact::RequestPrepared(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
-            | Fact::ModelFailed(_)
+            | Fact::ModelFailed { .. }
             | Fact::ModelInterrupted { .. }
             | Fact::BatchAdmitted { .. }
             | Fact::ToolReturned { .. }

@@ -4,7 +4,7 @@
 //! ARCHITECTURE.md. It must never look at a fact: callers have.
 
 use super::{Mover, TurnEnd};
-use crate::ids::{JsonText, Label};
+use crate::ids::{JsonText, Label, Millis};
 use crate::input::{Extension, Hook};
 use crate::message::{AssistantMessage, Block, CustomMessage, Message, StopReason, Usage};
 use crate::phase::{FinalizeStage, Inject, Outcome, ParkReason, Phase, StreamStage};
@@ -20,6 +20,17 @@ const INTERRUPTION: &str = "<turn_aborted>\nThe previous turn was stopped before
 const TERMINATION: &str = "Sprag ended this run: tools were called in a critical loop again after a first \
                            warning. None of the blocked calls ran.";
 
+/// What the model is told after a crash of the machine.
+fn files_lost(since: Millis) -> String {
+    let since = chrono::DateTime::from_timestamp_millis(since.0).unwrap_or_default();
+    let since = since.format("%Y-%m-%dT%H:%M:%SZ");
+    format!(
+        "The machine went down while this run was under way. Files that commands have written since {since} may be \
+         missing, or as they were before: look before you rely on them. What `write` and `edit` have answered \
+         for is there."
+    )
+}
+
 impl Mover<'_> {
     /// A1, A2 and the caps, then the model call of `turn`.
     pub(super) fn stream_ready(&mut self, turn: u32) {
@@ -27,11 +38,25 @@ impl Mover<'_> {
             return self.abort();
         }
         self.open_turn();
+        self.tell_lost_files();
         self.enter(Phase::Stream { turn, attempt: 0, stage: StreamStage::Ready });
         let Core { limits, spent, .. } = &self.state.core;
         if limits.turns > 0 && spent.turns >= limits.turns {
             self.park(ParkReason::Budget(Label::from("turns")));
         }
+    }
+
+    /// Before a model call: the model is told once which files a crash of the machine may have lost.
+    pub(super) fn tell_lost_files(&mut self) {
+        let Some(since) = self.state.core.files.lost_since.take() else { return };
+        let content = self.make(Message::Custom(CustomMessage {
+            custom_type: crate::FILES_LOST.to_owned(),
+            content: vec![Block::Text(files_lost(since))],
+            is_displayed: true,
+            details: JsonText::empty(),
+            at: self.at,
+        }));
+        self.show(content);
     }
 
     /// After `turn_end`: A3, the end of a run in a critical loop, and the hook that prepares the next turn.

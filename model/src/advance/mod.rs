@@ -231,7 +231,7 @@ impl<'a> Mover<'a> {
     }
 
     /// Notes the new owner of the run. After a reboot the absence of a mark proves nothing about a started
-    /// call.
+    /// call, and what commands wrote may not have reached the disk.
     fn note_owner(&mut self, epoch: u64, boot_id: [u8; 16]) {
         if self.state.core.owner.boot_id != boot_id {
             for call in self.state.batch.iter_mut().flat_map(|batch| &mut batch.calls) {
@@ -239,6 +239,8 @@ impl<'a> Mover<'a> {
                     call.marks.set_other_boot(true);
                 }
             }
+            let files = &mut self.state.core.files;
+            files.lost_since = files.lost_since.or(files.unsynced_since.take());
         }
         self.state.core.owner = Owner { epoch, boot_id };
     }

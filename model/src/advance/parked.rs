@@ -54,7 +54,7 @@ impl Mover<'_> {
             | Fact::RequestPrepared(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
-            | Fact::ModelFailed(_)
+            | Fact::ModelFailed { .. }
             | Fact::ModelInterrupted { .. }
             | Fact::BatchAdmitted { .. }
             | Fact::HookReturned { .. }
@@ -96,9 +96,9 @@ impl Mover<'_> {
     fn go_on(&mut self, from: &Phase) {
         match from {
             Phase::ExecuteTools { turn, .. } => self.pump(*turn),
+            Phase::Stream { .. } => self.tell_lost_files(),
             Phase::Queued
             | Phase::InjectPending { .. }
-            | Phase::Stream { .. }
             | Phase::Dispatch { .. }
             | Phase::Finalize { .. }
             | Phase::Compact { .. }

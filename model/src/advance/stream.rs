@@ -28,7 +28,9 @@ impl Mover<'_> {
             Fact::ModelAnswered { message } if is_called && is_settled(message) => {
                 self.answered(turn, message)
             }
-            Fact::ModelFailed(failure) if is_called && failure.partial.as_deref().is_none_or(is_settled) => {
+            Fact::ModelFailed { failure, routes: _ }
+                if is_called && failure.partial.as_deref().is_none_or(is_settled) =>
+            {
                 self.failed(turn, attempt, failure);
             }
             Fact::ModelInterrupted { usage } if is_called => self.interrupted(turn, attempt, *usage),
@@ -43,7 +45,13 @@ impl Mover<'_> {
                 self.note_deadline();
                 self.abort_unless_called(is_called);
             }
-            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Resumed { epoch, boot_id } => {
+                self.note_owner(*epoch, *boot_id);
+                // A call that was in flight is found to be lost first.
+                if !is_called {
+                    self.tell_lost_files();
+                }
+            }
             Fact::Stopped => self.lose_call(turn, attempt, is_called),
             Fact::Missing { what } => {
                 self.lose_call(turn, attempt, is_called);
@@ -60,7 +68,7 @@ impl Mover<'_> {
             | Fact::RequestPrepared(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
-            | Fact::ModelFailed(_)
+            | Fact::ModelFailed { .. }
             | Fact::ModelInterrupted { .. }
             | Fact::BatchAdmitted { .. }
             | Fact::HookReturned { .. }
@@ -232,6 +240,8 @@ impl Mover<'_> {
         self.enter(Phase::Stream { turn, attempt, stage: StreamStage::Ready });
         if self.is_aborting() {
             self.abort();
+        } else {
+            self.tell_lost_files();
         }
     }
 }

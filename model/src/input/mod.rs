@@ -11,7 +11,7 @@ mod submission;
 
 pub use call::{CallPlan, CallVerdict, OnUnknown, Recovered, RecoveryClass};
 pub use hook::{Hook, HookAnswer, HookCall, Intervention, NextTurn};
-pub use model_call::{Failure, FailureKind, Request};
+pub use model_call::{Failure, FailureKind, Request, Routes};
 pub use person::{Approval, Extension, Resolution};
 pub use submission::{Admission, DrainedItem, Submission};
 
@@ -64,7 +64,12 @@ pub enum Fact {
         message: Box<AssistantMessage>,
     },
     /// The model call failed.
-    ModelFailed(Failure),
+    ModelFailed {
+        /// What the call came to.
+        failure: Failure,
+        /// What else could be asked at that moment.
+        routes: Routes,
+    },
     /// The model call was lost with the engine that made it; the same attempt is made again.
     ModelInterrupted {
         /// What is known of its use; none: it counts as reserved.
@@ -192,7 +197,7 @@ impl Fact {
             Self::RequestPrepared(_) => "request_prepared",
             Self::StreamOpened => "stream_opened",
             Self::ModelAnswered { .. } => "model_answered",
-            Self::ModelFailed(_) => "model_failed",
+            Self::ModelFailed { .. } => "model_failed",
             Self::ModelInterrupted { .. } => "model_interrupted",
             Self::BatchAdmitted { .. } => "batch_admitted",
             Self::HookReturned { .. } => "hook_returned",
@@ -245,7 +250,7 @@ impl Fact {
         if let Self::ModelAnswered { message } = self {
             return Some(message);
         }
-        if let Self::ModelFailed(Failure { partial, .. }) = self {
+        if let Self::ModelFailed { failure: Failure { partial, .. }, .. } = self {
             return partial.as_deref();
         }
         None

@@ -17,8 +17,25 @@ pub struct Request {
     /// What the transform hook left out, as ids of messages (`seq`, `n`); none if it was not asked or made
     /// new text.
     pub edits: Option<Vec<(u64, u32)>>,
+    /// Position of the profile that pays for it, in the model's list.
+    pub profile: u8,
     /// The most that the call may use; settled when the answer is known.
     pub reserve: Usage,
+}
+
+/// What else could be asked when a call failed, as the engine saw it at that moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Routes {
+    /// Profiles that the model has; none and one mean the same.
+    pub profiles: u8,
+    /// Position of the next profile in the run's order that does not cool down; none: no other can be used.
+    pub next_profile: Option<u8>,
+    /// The next model of the fallback list; none: there is no other.
+    pub next_model: Option<Label>,
+    /// The key of the profile in use can be fetched anew.
+    pub can_refresh: bool,
+    /// Tokens that fit into the model's context; 0: not known.
+    pub context_window: u64,
 }
 
 /// Why a model call failed.

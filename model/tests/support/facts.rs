@@ -3,7 +3,7 @@
 use model::guard::loops::{ToolKind, call_facts};
 use model::input::{
     Admission, CallPlan, CallVerdict, DrainedItem, Fact, Failure, FailureKind, Intervention, RecoveryClass,
-    Request,
+    Request, Routes,
 };
 use model::message::{AssistantMessage, StopReason, ToolCall, Usage};
 use model::{Block, JsonText, Label, ToolResult};
@@ -31,6 +31,7 @@ pub(crate) fn prepared(tokens: u64) -> Fact {
         hash: [3; 32],
         converter_version: 1,
         edits: None,
+        profile: 0,
         reserve: Usage { output: tokens, ..Usage::default() },
     })
 }
@@ -79,7 +80,7 @@ fn calls(count: u64, prefix: &str) -> Vec<Block> {
 pub(crate) fn failed(words: &[&str]) -> Fact {
     let kind = FailureKind::ALL.into_iter().find(|kind| kind.name() == words[0]).expect("a kind of failure");
     let after = words.iter().find_map(|word| word.strip_prefix("after=")).map(number);
-    Fact::ModelFailed(failure(kind, after, words.contains(&"text")))
+    Fact::ModelFailed { failure: failure(kind, after, words.contains(&"text")), routes: Routes::default() }
 }
 
 /// A failure without an answer of its own.
@@ -110,7 +111,7 @@ pub(crate) fn plan(index: usize, word: &str) -> CallPlan {
     let (verdict, about) = word.split_once(':').unwrap_or((word, ""));
     let about = if about.is_empty() { format!("call {index}") } else { about.to_owned() };
     let verdict = match verdict {
-        "valid" => CallVerdict::Valid,
+        "valid" | "command" => CallVerdict::Valid,
         "missing" => CallVerdict::Unknown,
         "invalid" => CallVerdict::Invalid("Validation failed for tool \"read\":".to_owned()),
         "refused" => CallVerdict::Refused("it cannot be prepared".to_owned()),
@@ -122,7 +123,7 @@ pub(crate) fn plan(index: usize, word: &str) -> CallPlan {
         id: Label::from(format!("c{index}").as_str()),
         tool: Label::from("read"),
         facts: call_facts("read", &serde_json::json!({ "about": about }), ToolKind::Plain),
-        class: RecoveryClass::AtMostOnce,
+        class: if word.starts_with("command") { RecoveryClass::Adoptable } else { RecoveryClass::AtMostOnce },
         verdict,
     }
 }

@@ -157,7 +157,8 @@ impl Script {
             "cancel" => self.cancel(false),
             "handoff" => self.cancel(true),
             "resumed" => {
-                let boot_id = if first == "rebooted" { [2; 16] } else { BOOT };
+                let boot = self.state.core.owner.boot_id;
+                let boot_id = if first == "rebooted" { boot.map(|byte| byte + 1) } else { boot };
                 Fact::Resumed { epoch: 2, boot_id }
             }
             "stopped" => Fact::Stopped,
@@ -229,6 +230,7 @@ fn header_of(header: &str) -> (Wants, Limits) {
             "sources" => wants.has_sources = true,
             "compacts" => wants.compacts = true,
             "unretried" => wants.retries = false,
+            "synced" => wants.syncs_files = true,
             "undetected" => wants.loop_detection = false,
             "hooks" => {
                 let is_named = |name: &str| value == "all" || value.split(',').any(|word| word == name);

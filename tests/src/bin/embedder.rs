@@ -105,9 +105,14 @@ fn builder(order: &Value) -> Builder {
             _ => OnUnknown::Tell,
         },
         output_bytes_max: order["output_bytes_max"].as_u64().unwrap_or(1 << 20),
+        output_spool_bytes_max: order["output_spool_bytes_max"].as_u64().unwrap_or(64 << 20),
         timeout_s: order["timeout_s"].as_u64(),
     };
-    let config = Config { tools: Arc::new(BTreeMap::from([("bash".to_owned(), tool)])), ..Config::default() };
+    let config = Config {
+        tools: Arc::new(BTreeMap::from([("bash".to_owned(), tool)])),
+        durable_workspace: order["durable_workspace"] == true,
+        ..Config::default()
+    };
     let script = json!({ "turns": turns });
     let mut options = store::Options { lock_wait: Duration::from_secs(5), ..store::Options::default() };
     if let Some(boot) = order["boot"].as_u64() {
@@ -137,15 +142,17 @@ async fn obey(run: &RunHandle, words: &str) {
 
 async fn follow(run: RunHandle) -> Option<Value> {
     let mut events = std::pin::pin!(run.events(None).unwrap());
-    let mut results = Vec::new();
+    let (mut results, mut notes) = (Vec::new(), Vec::new());
     while let Some(event) = events.next().await {
         let Stamped { event, .. } = event.unwrap();
         if let AgentEvent::ToolExecutionUpdate { partial, .. } = event {
             say(&json!({ "update": partial.joined_text() }));
-        } else if let AgentEvent::MessageEnd { message } = event
-            && let Message::ToolResult(message) = &*message
-        {
-            results.push(message.result.clone());
+        } else if let AgentEvent::MessageEnd { message } = event {
+            match &*message {
+                Message::ToolResult(message) => results.push(message.result.clone()),
+                Message::Custom(message) => notes.push(message.custom_type.clone()),
+                Message::User(_) | Message::Assistant(_) => {}
+            }
         }
     }
     let results: Vec<Value> = results
@@ -161,5 +168,5 @@ async fn follow(run: RunHandle) -> Option<Value> {
         })
         .collect();
     let Rest::Done { outcome, .. } = run.outcome().await.unwrap() else { return None };
-    Some(json!({ "outcome": outcome.name(), "results": results }))
+    Some(json!({ "outcome": outcome.name(), "results": results, "notes": notes }))
 }

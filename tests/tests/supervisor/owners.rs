@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use store::{MemoryStore, RunKey, Store, Stream};
 
-use crate::world::{Engine, World, field, is_gone, pause, signal, stopped, wait_for};
+use crate::world::{Engine, Told, World, field, is_gone, pause, signal, stopped, wait_for};
 
 /// Counts its runs, shows that it runs, and waits for a file.
 const COUNTED: &str = "echo ran >> ran; echo one; while ! [ -e go ]; do sleep 0.02; done; echo two";
@@ -230,7 +230,13 @@ fn after_another_boot_only_an_exit_record_proves_anything() {
     assert_eq!(engine.found().as_deref(), Ok("unknown"));
     assert_eq!((engine.told().text(), world.read("ran").as_str()), (UNKNOWN, ""));
     // An exit record.
-    let world = World::new(COUNTED).set("boot", 1);
+    let told = collected_after_another_boot(false);
+    assert_eq!(told.text(), "one\ntwo\n");
+}
+
+/// A call that ended on one boot, and whose result is collected on the next.
+fn collected_after_another_boot(is_durable: bool) -> Told {
+    let world = World::new(COUNTED).set("boot", 1).set("durable_workspace", is_durable);
     orphaned(&world);
     let supervisor = world.supervisor();
     world.put("go", "");
@@ -238,7 +244,34 @@ fn after_another_boot_only_an_exit_record_proves_anything() {
     let world = world.set("boot", 2);
     let mut engine = world.start();
     assert_eq!(engine.found().as_deref(), Ok("collected"));
-    assert_eq!(engine.told().text(), "one\ntwo\n");
+    engine.told()
+}
+
+#[test]
+fn after_another_boot_the_model_is_told_of_files_that_were_not_made_durable() {
+    assert_eq!(collected_after_another_boot(false).notes, json!([model::FILES_LOST]));
+    assert_eq!(collected_after_another_boot(true).notes, json!([]));
+}
+
+/// What a durable workspace costs is one sync of its file system for each batch of calls, before their results count.
+#[test]
+fn a_durable_workspace_is_synced_before_results_count() {
+    if std::process::Command::new("strace").arg("-V").output().is_err() {
+        println!("skipped: strace is not installed, and nothing else shows the sync");
+        return;
+    }
+    let call = json!({ "tool": "bash", "args": { "command": "echo 1 > file" } });
+    let turn = json!({ "calls": [call, call] });
+    for (is_durable, syncs) in [(false, 0), (true, 2)] {
+        let world = World::new("true").set("turns", json!([turn, turn])).set("durable_workspace", is_durable);
+        let trace = world.path("trace");
+        let mut engine = world.start_under("strace", &["-f", "-e", "trace=syncfs", "-o"], &trace);
+        let told = engine.told();
+        engine.close();
+        let trace = fs::read_to_string(trace).unwrap();
+        let synced = trace.lines().filter(|line| line.contains("syncfs(")).count();
+        assert_eq!((told.outcome.as_str(), synced), ("completed", syncs), "{trace}");
+    }
 }
 
 #[test]
@@ -283,7 +316,8 @@ async fn late_results_of_a_superseded_owner_are_refused() {
     assert_eq!(resumed.outcome().await.unwrap(), done);
     // The first engine saw the same end, and may not tell it any more.
     first.stop().await;
-    assert!(matches!(run.outcome().await.unwrap(), Rest::Failed(_) | Rest::Stopped | Rest::Done { .. }));
+    let rest = run.outcome().await.unwrap();
+    assert_eq!(rest, Rest::Failed("fenced: epoch 1 was superseded by 2".to_owned()));
     let chain = Stream::Run(RunKey(run.id.0));
     let owners: Vec<u64> =
         store.read_journal(chain, 0, 100).unwrap().iter().map(|record| record.epoch.0).collect();

@@ -66,7 +66,7 @@ fn outcome(point: &str, victim: Victim) -> &'static str {
     }
     let (found, told) = match found {
         Ok(found) => (found, owner.told()),
-        Err(told) => (String::new(), told),
+        Err(told) => (String::new(), *told),
     };
     owner.close();
     wait_for("end of all", || is_gone(at_point).then_some(()));

@@ -79,11 +79,22 @@ impl World {
     /// Starts the program, with more variables.
     pub(crate) fn start_with(&self, variables: &[(&str, &str)]) -> Engine {
         let mut command = Command::new(env!("CARGO_BIN_EXE_embedder"));
+        command.envs(variables.iter().copied());
+        self.start_as(command)
+    }
+
+    /// Starts the program under another, whose last argument is a file.
+    pub(crate) fn start_under(&self, other: &str, arguments: &[&str], file: &Path) -> Engine {
+        let mut command = Command::new(other);
+        command.args(arguments).arg(file).arg(env!("CARGO_BIN_EXE_embedder"));
+        self.start_as(command)
+    }
+
+    fn start_as(&self, mut command: Command) -> Engine {
         let order = self.path("order");
         fs::write(&order, self.order.to_string()).unwrap();
         command.arg(order).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        command.envs(variables.iter().copied());
         let mut child = command.spawn().unwrap();
         let (sender, lines) = channel();
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -118,9 +129,15 @@ impl World {
 pub(crate) struct Told {
     pub(crate) outcome: String,
     pub(crate) results: Value,
+    /// Types of the messages that the engine itself had for the model.
+    pub(crate) notes: Value,
 }
 
 impl Told {
+    fn new(outcome: &str, line: &Value) -> Self {
+        Self { outcome: outcome.to_owned(), results: line["results"].clone(), notes: line["notes"].clone() }
+    }
+
     pub(crate) fn text(&self) -> &str {
         self.results[0]["texts"][0].as_str().unwrap()
     }
@@ -163,14 +180,14 @@ impl Engine {
     }
 
     /// What was found of the call, or how the run ended without anything to find.
-    pub(crate) fn found(&self) -> Result<String, Told> {
+    pub(crate) fn found(&self) -> Result<String, Box<Told>> {
         loop {
             let line = self.lines.recv_timeout(WAIT_MAX).expect("the engine says something");
             if let Some(found) = line["found"].as_str() {
                 return Ok(found.to_owned());
             }
             if let Some(outcome) = line["outcome"].as_str() {
-                return Err(Told { outcome: outcome.to_owned(), results: line["results"].clone() });
+                return Err(Box::new(Told::new(outcome, &line)));
             }
         }
     }
@@ -179,7 +196,7 @@ impl Engine {
         loop {
             let line = self.lines.recv_timeout(WAIT_MAX).expect("the run ends");
             if let Some(outcome) = line["outcome"].as_str() {
-                return Told { outcome: outcome.to_owned(), results: line["results"].clone() };
+                return Told::new(outcome, &line);
             }
         }
     }

@@ -104,8 +104,13 @@ fn config() -> impl Strategy<Value = Config> {
     let profile = (any::<bool>(), ".*")
         .prop_map(|(env, text)| if env { Profile::ApiKeyEnv(text) } else { Profile::ApiKeyCmd(text) });
     let on_unknown = prop::sample::select(vec![OnUnknown::Ask, OnUnknown::Tell, OnUnknown::Fail]);
-    let tool = (on_unknown, any::<u64>(), option::of(any::<u64>())).prop_map(
-        |(on_unknown, output_bytes_max, timeout_s)| Tool { on_unknown, output_bytes_max, timeout_s },
+    let tool = (on_unknown, any::<u64>(), any::<u64>(), option::of(any::<u64>())).prop_map(
+        |(on_unknown, output_bytes_max, output_spool_bytes_max, timeout_s)| Tool {
+            on_unknown,
+            output_bytes_max,
+            output_spool_bytes_max,
+            timeout_s,
+        },
     );
     (
         btree_map(".*", model(), 0..4),

@@ -68,6 +68,7 @@ impl World {
             workspace: self.root(),
             scratch: Some(self.dir.path().join("data/calls/3.0")),
             output_bytes_max: self.output_bytes_max,
+            output_spool_bytes_max: 64 << 20,
             timeout_s: 0,
             epoch: 1,
             is_of_other_boot: false,
