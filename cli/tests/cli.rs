@@ -25,7 +25,7 @@ const SLOW: &str = r#"{"turns":[
   {"text":"first","calls":[{"tool":"write","args":{"path":"a.txt","content":"x"}}],"usage":{"input":10,"output":1}},
   {"text":"second","delay_ms":1500,"usage":{"input":20,"output":2}}]}"#;
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "run",
     "resume",
     "stop",

@@ -63,7 +63,7 @@ pub(crate) fn replay(
     }
     if let Some((number, offset)) = torn.into_values().next() {
         // Some of it may have reached the state.
-        state.distrust()?;
+        dir.parent().map_or(Ok(()), State::distrust)?;
         return Err(damaged(dir, number, offset, "records of its run are missing before it"));
     }
     fold.hand_over(survey.tail.position);

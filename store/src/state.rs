@@ -242,11 +242,6 @@ impl State {
         self.shared.settle();
     }
 
-    /// What it holds is not to be used as found: the next open rebuilds.
-    pub(crate) fn distrust(&self) -> Result<(), Error> {
-        self.place.clear_mark()
-    }
-
     /// How far sled is, and whether it is still used.
     pub(crate) fn health(&self) -> StateHealth {
         self.shared.health()
