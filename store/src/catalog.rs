@@ -20,8 +20,8 @@ pub(crate) struct Catalog {
     disk: Arc<dyn Fs>,
     dir: PathBuf,
     open: RwLock<Open>,
-    /// Indexes that were read lately: of which segment, and where its footer stood then.
-    recent: Mutex<VecDeque<((u64, u64), Arc<Index>)>>,
+    /// Indexes that were read lately.
+    recent: Mutex<VecDeque<(Listed, Arc<Index>)>>,
 }
 
 #[derive(Default)]
@@ -36,8 +36,8 @@ struct Open {
     durable: u64,
 }
 
-/// A segment that holds records.
-#[derive(Clone, Copy)]
+/// A segment that holds records, as its file is at one time.
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Listed {
     number: u64,
     /// Where its footer stands, if it has one.
@@ -98,7 +98,7 @@ impl Catalog {
             last.end = end;
         }
         if let Some((number, _)) = open.growing.take() {
-            self.remember((number, end), Arc::new(index));
+            self.remember(Listed { number, end }, Arc::new(index));
         }
     }
 
@@ -287,7 +287,7 @@ impl Catalog {
     fn sealed(&self, number: u64, end: u64) -> Result<Arc<Index>, Error> {
         {
             let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((_, index)) = recent.iter().find(|(known, _)| *known == (number, end)) {
+            if let Some((_, index)) = recent.iter().find(|(known, _)| *known == Listed { number, end }) {
                 return Ok(Arc::clone(index));
             }
         }
@@ -298,11 +298,11 @@ impl Catalog {
             return Err(damaged(&path, end, "it is not a footer"));
         };
         let index = Arc::new(index);
-        self.remember((number, end), Arc::clone(&index));
+        self.remember(Listed { number, end }, Arc::clone(&index));
         Ok(index)
     }
 
-    fn remember(&self, of: (u64, u64), index: Arc<Index>) {
+    fn remember(&self, of: Listed, index: Arc<Index>) {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.push_back((of, index));
         if recent.len() > INDEXES_MAX {
