@@ -16,7 +16,7 @@ use crate::Error;
 use crate::frame::{Bad, FORMAT, Point, SegmentHead, next_group};
 use crate::fs::{Depth, Fs, Handle, Mode, error, read_up_to, sync_dir};
 use crate::index::{Growing, Index};
-use crate::scan::{Broken, Stop, walk, was_durable};
+use crate::scan::{Broken, Stop, Walked, walk, was_durable};
 use crate::segment;
 
 /// The accepted journal.
@@ -38,6 +38,8 @@ pub(crate) struct Found {
     pub(crate) number: u64,
     /// Where it begins, as a place to read its first group from.
     pub(crate) start: Point,
+    /// Further places to read from, if it was walked.
+    pub(crate) marks: Vec<Point>,
     /// Where the next segment continues from.
     pub(crate) end: Point,
     /// Where its groups end in the file: at `end`, unless it was rewritten.
@@ -216,7 +218,7 @@ impl Surveyor<'_> {
     fn walk_last(&mut self, bytes: &[u8], head: &SegmentHead) -> Result<(Found, Option<Cut>), Error> {
         let (number, start) = (head.segment, first_group(head));
         let path = segment::path(self.dir, number);
-        let (index, end, stop) = walk(bytes, &start);
+        let Walked { index, marks, end, stop } = walk(bytes, &start);
         let (bad, reason) = match stop {
             Stop::Newer(version) => return Err(newer(&path, version)),
             Stop::Broken(broken) => (broken.offset, Some(describe(&broken.reason, broken.record))),
@@ -234,7 +236,8 @@ impl Surveyor<'_> {
         }
         let cut = reason.map(|reason| Cut { segment: path, offset: end.offset, reason });
         let unsealed = (!is_sealed).then_some(index);
-        Ok((Found { number, start, end, bytes: end.offset, is_rewritten: false, unsealed }, cut))
+        let bytes = end.offset;
+        Ok((Found { number, start, marks, end, bytes, is_rewritten: false, unsealed }, cut))
     }
 
     /// Fails if the bytes from `from` on were durable, as some whole group behind says.
@@ -313,7 +316,8 @@ impl Surveyor<'_> {
         }
         match footer {
             Some(footer) if footer.end == *end && (is_rewritten || footer.at == end.offset) => {
-                Ok(Found { number, start, end: *end, bytes: footer.at, is_rewritten, unsealed: None })
+                let bytes = footer.at;
+                Ok(Found { number, start, marks: vec![], end: *end, bytes, is_rewritten, unsealed: None })
             }
             Some(footer) => {
                 Err(self.damaged(number, footer.at, "it does not end where the next one continues"))
@@ -327,11 +331,11 @@ impl Surveyor<'_> {
     fn unsealed(&self, number: u64, len: u64, start: Point, end: &Point) -> Result<Found, Error> {
         let mut bytes = read_segment(self.disk, self.dir, number, len)?;
         bytes.truncate(end.offset as usize);
-        let (index, reached, stop) = walk(&bytes, &start);
+        let Walked { index, marks, end: reached, stop } = walk(&bytes, &start);
         if reached == *end {
             let unsealed = Some(Growing::to_index(&index));
             let bytes = end.offset;
-            return Ok(Found { number, start, end: *end, bytes, is_rewritten: false, unsealed });
+            return Ok(Found { number, start, marks, end: *end, bytes, is_rewritten: false, unsealed });
         }
         Err(damage(&segment::path(self.dir, number), reached.offset, stop, "records are missing"))
     }

@@ -35,6 +35,7 @@ pub(crate) fn replay(
     for found in survey.segments.iter().filter(|found| found.end.position > from) {
         let damaged = |offset, reason: &str| damaged(dir, found.number, offset, reason);
         let mut window = Window::open(disk, dir, found)?;
+        window.skip_to(found, from);
         while let Some(group) = window.next()? {
             for (position, (offset, frame)) in (group.position..).zip(&group.frames) {
                 if position < from {

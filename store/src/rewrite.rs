@@ -102,6 +102,7 @@ impl Old {
             let found = Found {
                 number,
                 start: first_group(&head),
+                marks: Vec::new(),
                 end: footer.end,
                 bytes: footer.at,
                 is_rewritten: head.rewritten.is_some(),

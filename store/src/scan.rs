@@ -179,11 +179,28 @@ fn frames<'a>(bytes: Bytes<'a>, at: &Point, sums: &Sums) -> Result<Vec<(u64, Fra
     Ok(frames)
 }
 
-/// All groups from `at` on: their places, where they end, and why there.
-pub(crate) fn walk(bytes: &[u8], at: &Point) -> (Growing, Point, Stop) {
+/// Bytes between two places that a walk notes.
+const MARK_BYTES: u64 = 1 << 20;
+
+/// What a walk has seen.
+#[derive(Debug)]
+pub(crate) struct Walked {
+    pub(crate) index: Growing,
+    /// Places between groups, some way apart, from which reading may begin again.
+    pub(crate) marks: Vec<Point>,
+    /// Where the groups end, and why there.
+    pub(crate) end: Point,
+    pub(crate) stop: Stop,
+}
+
+/// Walks all groups from `at` on.
+pub(crate) fn walk(bytes: &[u8], at: &Point) -> Walked {
     let mut index = Growing::default();
-    let mut at = *at;
+    let (mut at, mut marks) = (*at, vec![*at]);
     loop {
+        if marks.last().is_none_or(|mark| at.offset >= mark.offset + MARK_BYTES) {
+            marks.push(at);
+        }
         match group_at(bytes, &at) {
             Ok(group) => {
                 for (offset, frame) in &group.frames {
@@ -193,7 +210,7 @@ pub(crate) fn walk(bytes: &[u8], at: &Point) -> (Growing, Point, Stop) {
                 }
                 at = group.end;
             }
-            Err(stop) => return (index, at, stop),
+            Err(stop) => return Walked { index, marks, end: at, stop },
         }
     }
 }

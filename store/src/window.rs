@@ -38,6 +38,12 @@ impl<'a> Window<'a> {
         Ok(Self { disk, file, is_rewritten, end, base: 0, bytes: Vec::new(), at: found.start })
     }
 
+    /// Skips groups whose frames all come before number `position`, as far as known without reading them.
+    pub(crate) fn skip_to(&mut self, found: &Found, position: u64) {
+        let mark = found.marks.iter().rfind(|mark| mark.position <= position);
+        self.at = mark.copied().unwrap_or(found.start);
+    }
+
     /// Where the next group is.
     pub(crate) fn at(&self) -> &Point {
         &self.at

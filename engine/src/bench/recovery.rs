@@ -217,7 +217,7 @@ impl Life {
         let engine = self.engine.clone();
         let submitted = self.runtime.spawn(async move {
             let job = |number| Job::new(format!("job {number}")).model(MODEL).tools::<String>([]);
-            engine.submit_all((0..runs).map(job)).await.into_iter().map(|run| run.map(drop)).collect()
+            engine.submit_all((0..runs).map(job)).await.into_iter().try_for_each(|run| run.map(drop))
         });
         joined::<Result<(), Error>>(submitted.await)??;
         self.until_called(runs).await;
