@@ -84,9 +84,12 @@ impl Purge {
     }
 }
 
-/// Commits a record of the store's own.
+/// Commits a record of the store's own, and waits until sled has it: a purge must not be what other commits wait for
+/// when sled is behind.
 pub(crate) fn record(store: &JournalStore, record: OwnRecord) -> Result<Receipt, Error> {
-    store.ask(|answer| Message::Record(Box::new(record), answer))?
+    let receipt = store.ask(|answer| Message::Record(Box::new(record), answer))??;
+    store.settle()?;
+    Ok(receipt)
 }
 
 /// All that changes in the state when runs are purged. They have ended, so nothing else changes what is read here.

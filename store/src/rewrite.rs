@@ -13,6 +13,8 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::frame::{self, KEPT_BLOCK, Kept, Rewritten, decode_puts};
 use crate::fs::{Depth, Fs, Handle, Mode, error, sync_dir, write_all_at};
@@ -28,7 +30,10 @@ use crate::writer::OwnRecord;
 use crate::{Error, Hash, RunKey, Stream};
 
 /// Bytes written between two syncs: a commit's barrier may have to wait for so many.
-const SLICE_BYTES: usize = 1 << 20;
+const SLICE_BYTES: usize = 256 << 10;
+
+/// The longest pause after a slice; it is as long as the slice took, so that commits have the disk half of the time.
+const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// Keys that one record puts again: each costs the writer a look into the state.
 const KEYS_MAX: usize = 512;
@@ -242,11 +247,13 @@ impl Copy<'_> {
     fn write(&mut self) -> std::io::Result<()> {
         self.close_kept();
         self.next = None;
+        let begun = Instant::now();
         write_all_at(self.disk, &self.file, self.offset, &self.slice)?;
         self.disk.sync(&self.file, Depth::Data)?;
         self.hasher.update(&self.slice);
         self.offset += self.slice.len() as u64;
         self.slice.clear();
+        thread::sleep(begun.elapsed().min(PAUSE_MAX));
         Ok(())
     }
 }
