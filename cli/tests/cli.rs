@@ -251,10 +251,16 @@ fn a_store_in_trouble_says_so() {
 fn a_running_engine_is_asked_steered_followed_and_stopped() {
     let mut session = Session::new();
     session.file("endless.json", ENDLESS);
-    let owner = session.start(&["run", "--model", "rehearsal:endless.json", "go on"]);
+    let arguments = ["run", "--model", "rehearsal:endless.json", "--max-turns", "9", "go on"];
+    let owner = session.start(&arguments);
     let run = session.wait_for("stream(turn 1, attempt 0, in_flight)");
     session.sprag(&["ls"]);
     session.sprag(&["why", &run]);
+    session.sprag(&["steer", &run, "  "]);
+    session.sprag(&["follow-up", &run, ""]);
+    session.sprag(&["release", &run]);
+    session.sprag(&["extend", &run, "--hours", "0"]);
+    session.sprag(&["extend", &run, "--turns", "1", "--usd", "1"]);
     session.sprag(&["steer", &run, "faster", "--key", "s1"]);
     session.sprag(&["steer", &run, "faster", "--key", "s1"]);
     session.sprag(&["follow-up", &run, "then this", "--json", "--key", "f1"]);
@@ -267,11 +273,64 @@ fn a_running_engine_is_asked_steered_followed_and_stopped() {
     let mut followed = following.wait_with_output().unwrap();
     followed.stdout.splice(0..0, seen.into_bytes());
     session.note(&["events", &run, "--follow"], &followed);
-    session.note(&["run", "--model", "rehearsal:endless.json", "go on"], &owner.wait_with_output().unwrap());
+    session.note(&arguments, &owner.wait_with_output().unwrap());
     session.sprag(&["why", &run]);
     session.sprag(&["cancel", &run, "--key", "c1"]);
     session.sprag(&["transcript", &run]);
     session.check("running.txt");
+}
+
+#[test]
+fn a_budget_parks_a_run_and_the_command_it_names_lets_it_go_on() {
+    let mut session = Session::new();
+    session.file("hello.json", HELLO);
+    session.file(
+        "sprag.toml",
+        "[models.m]\napi = \"rehearsal\"\nfile = \"hello.json\"\nmax_output = 100\n\
+         price = { input = 3.0, output = 15.0 }\n",
+    );
+    session.sprag(&["run", "--model", "m", "--max-usd", "0.0022", "Say hello"]);
+    let run = session.newest();
+    session.sprag(&["ls"]);
+    session.sprag(&["extend", &run, "--hours", "1", "--key", "k1"]);
+    session.sprag(&["resume"]);
+    session.sprag(&["extend", &run, "--usd", "0.0022", "--key", "k2"]);
+    session.sprag(&["extend", &run, "--usd", "0.0022", "--key", "k2"]);
+    session.sprag(&["resume", &run]);
+    session.sprag(&["journal", &run]);
+    session.sprag(&["extend", &run, "--usd", "1", "--key", "k3"]);
+    session.check("budget.txt");
+}
+
+#[test]
+fn a_batch_stops_at_its_cap_and_goes_on_with_a_higher_one() {
+    let mut session = Session::new();
+    session.file("one.json", r#"{"turns":[{"text":"done","usage":{"input":10,"output":5}}]}"#);
+    let line = |n: u8| format!("{{\"custom_id\":\"j{n}\",\"prompt\":\"go\"}}\n");
+    session.file("jobs.jsonl", &(0..3).map(line).collect::<String>());
+    let run = ["batch", "run", "jobs.jsonl", "--model", "rehearsal:one.json", "--concurrency", "1"];
+    let with = |more: &[&'static str]| [&run[..], more].concat();
+    session.sprag(&with(&["--max-calls", "2"]));
+    session.sprag(&["resume"]);
+    session.sprag(&with(&["--max-tokens", "1", "--json"]));
+    session.sprag(&with(&["--max-calls", "4", "--max-tokens", "0"]));
+    session.check("cap.txt");
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_ended_and_the_model_is_told() {
+    let session = Session::new();
+    let call = r#"{"tool":"bash","args":{"command":"echo begun; sleep 300; echo late"}}"#;
+    session.file("slow.json", &format!(r#"{{"turns":[{{"calls":[{call}]}},{{"text":"done"}}]}}"#));
+    session.file("sprag.toml", "[tools.bash]\ntimeout_s = 1\n");
+    let ended = session.command(&["run", "--model", "rehearsal:slow.json", "wait"]).output().unwrap();
+    assert_eq!(status(&ended), "0");
+    let told = session.command(&["transcript", &session.newest(), "--json"]).output().unwrap();
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    let result = told.as_array().unwrap().iter().find(|message| message["role"] == "toolResult").unwrap();
+    assert_eq!((&result["isError"], &result["details"]["timedOut"]), (&true.into(), &true.into()));
+    let text = result["content"][0]["text"].as_str().unwrap();
+    assert!(text.starts_with("begun\n") && !text.contains("late"), "{text}");
 }
 
 #[test]
@@ -310,6 +369,28 @@ fn a_killed_run_goes_on_without_repeating_what_was_done() {
     session.sprag(&["verify"]);
     assert_eq!(session.model_calls().iter().filter(|call| **call == (0, 0)).count(), 1);
     session.check("killed.txt");
+}
+
+/// Five kills in one model call: the batch goes on after each, and then holds the run back until somebody releases it.
+#[test]
+fn a_run_that_is_under_way_at_every_kill_is_quarantined() {
+    let mut session = Session::new();
+    session.file("slow.json", r#"{"turns":[{"text":"at last","delay_ms":4000}]}"#);
+    session.file("jobs.jsonl", "{\"custom_id\":\"only\",\"prompt\":\"go\"}\n");
+    let arguments = ["batch", "run", "jobs.jsonl", "--model", "rehearsal:slow.json"];
+    for life in 1..=5 {
+        let mut owner = session.start(&arguments);
+        session.wait_for_many("request_prepared", life);
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+    }
+    session.sprag(&arguments);
+    let run = session.newest();
+    session.sprag(&["resume"]);
+    session.sprag(&["why", &run]);
+    session.sprag(&["release", &run]);
+    session.sprag(&arguments);
+    session.check("quarantined.txt");
 }
 
 #[test]

@@ -7,16 +7,18 @@ use std::sync::Arc;
 
 use model::encode::Encoded;
 use model::inbox::Item;
-use model::{LOGIC_VERSION, Phase, Record, RunId, RunState};
+use model::{LOGIC_VERSION, Record, RunId, RunState};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream, Ticket};
 
+use crate::config::Config;
 use crate::driver::load_state;
 use crate::error::Error;
 use crate::gc::Tomb;
-use crate::job::{self, Job, Meta};
+use crate::job::{self, Job, Meta, Requested};
 use crate::keys::{self, Lane};
 use crate::models::ModelError;
 use crate::provider::ModelProvider;
+use crate::routes::{self, Candidate};
 use crate::shared::Shared;
 
 /// Code of a run's first record in raw listings.
@@ -81,15 +83,13 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
             message.at = at;
         }
     }
-    let (mut submission, facts) = job::submission(
-        run,
-        shared.owner(),
-        &job,
-        &shared.config,
-        shared.wants(),
-        &model,
-        provider.identity(),
-    );
+    let requested = Requested {
+        name: &model,
+        identity: provider.identity(),
+        candidates: candidates(&shared.config, &job, &model),
+    };
+    let (mut submission, facts) =
+        job::submission(run, shared.owner(), &job, &shared.config, shared.wants(), requested);
     submission.wants.has_sources |= is_attached;
     let state = RunState::new(&submission, at);
     let (encoded, changes) = Encoded::all(&state);
@@ -121,6 +121,15 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
         durability: Durability::Durable,
     });
     Ok(Submitting { run, lane, ticket })
+}
+
+/// The models that may be asked for a job. Whoever asks for another model than the default wants just that one.
+pub(crate) fn candidates(config: &Config, job: &Job, model: &str) -> Arc<[Candidate]> {
+    let defaults = &config.defaults;
+    let is_strict = job.model.is_some() && job.model != defaults.model;
+    let fallback = if is_strict { &[] } else { defaults.fallback.as_slice() };
+    let fallback: Vec<String> = fallback.iter().map(|name| with_absolute_path(name).into_owned()).collect();
+    routes::candidates(model, &fallback, config)
 }
 
 /// The name of a model that is a file, with the file's absolute path: whoever resumes the run may stand elsewhere.
@@ -200,6 +209,18 @@ pub(crate) async fn push(
     Ok(position)
 }
 
+/// The idempotency key of the `n`th message that a source gave at a poll: a source that is asked again after a death, and
+/// gives the same, adds nothing.
+pub(crate) fn poll_item_key(poll: &str, n: usize, item: &Item) -> String {
+    let essence: String = essence(item).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("poll {poll} {n} {essence}")
+}
+
+/// True if something was accepted for the run under this key before.
+pub(crate) fn knows(shared: &Shared, run: RunId, key: &str) -> Result<bool, Error> {
+    Ok(!shared.store.scan(&keys::item(run, key), None, 1)?.is_empty())
+}
+
 /// What makes an item the same when a client repeats it: everything but its time.
 fn essence(item: &Item) -> Vec<u8> {
     let bytes = match item {
@@ -226,31 +247,4 @@ fn other_use(key: &str) -> Error {
     Error::Job(format!(
         "the key `{key}` was used before for something else; nothing was done, use another key"
     ))
-}
-
-/// Refuses a decision that the run cannot use now, with what it waits for.
-pub(crate) fn check_decision(state: &RunState, turn: u32, call: u16, wanted: &str) -> Result<(), Error> {
-    let phase = &state.core.phase;
-    let unparked = if let Phase::Parked { from, .. } = phase { from } else { phase };
-    let of = if let Phase::ExecuteTools { turn, .. } = unparked { Some(*turn) } else { None };
-    let status = state
-        .batch
-        .as_ref()
-        .and_then(|batch| batch.calls.get(usize::from(call)))
-        .filter(|_| of == Some(turn))
-        .map(|call| call.status.name());
-    match status {
-        Some(status) if status == wanted => Ok(()),
-        Some(status) => {
-            let run = state.core.run;
-            let text = format!("call {run}/{turn}.{call} is {status}, not {wanted}; see `sprag show {run}`");
-            Err(Error::Decision(text))
-        }
-        None => {
-            let run = state.core.run;
-            Err(Error::Decision(format!(
-                "run {run} has no call {turn}.{call} in flight; see `sprag show {run}`"
-            )))
-        }
-    }
 }

@@ -8,8 +8,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use store::{JournalStore, MemoryStore, Store};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::budgets::Budgets;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::disk::network_file_system;
@@ -17,12 +19,15 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::harness::Harness;
 use crate::lanes::Lanes;
+use crate::lives::Lives;
 use crate::models::Models;
+use crate::profiles::Profiles;
 use crate::provider::ModelProvider;
 use crate::report::Report;
 use crate::runs::Runs;
-use crate::shared::Shared;
+use crate::shared::{LOADING_MAX, SEATS, Shared};
 use crate::supervisor::{self, Supervisors};
+use crate::suspects::Suspects;
 use crate::tool::Tool;
 use crate::tool::bash::Bash;
 use crate::tool::builtin::{BUILTIN, builtin};
@@ -154,6 +159,8 @@ impl Builder {
         let tools = Registry::new(builtins.chain(bash).chain(self.tools).collect())
             .map_err(|error| Error::Setup(error.to_string()))?;
         let epoch = store.claim()?;
+        let lives = Lives::read(&*store, self.store_options.boot_id)?;
+        let profiles = Profiles::load(&*store)?;
         let width = usize::try_from(self.config.defaults.concurrency.get()).unwrap_or(usize::MAX);
         let shared = Shared {
             store,
@@ -168,12 +175,18 @@ impl Builder {
             tool_lists: Mutex::default(),
             tool_facts: Mutex::default(),
             models: Models::new(self.providers, self.rehearsal_log),
+            profiles,
             harness: self.harness,
+            budgets: Budgets::default(),
             runs: Runs::default(),
             report: Report::default(),
             lanes: Mutex::new(Lanes::new(width)),
+            lives,
+            suspects: Suspects::default(),
             stop: CancellationToken::new(),
             drain: CancellationToken::new(),
+            loading: Arc::new(Semaphore::new(LOADING_MAX)),
+            seats: Arc::new(Semaphore::new(SEATS)),
             unheard: tokio::sync::mpsc::channel(1).0,
         };
         let engine = Engine { shared: Arc::new(shared), journal, driving: Arc::default() };

@@ -4,16 +4,19 @@
 //! the store; dropping a handle cancels nothing.
 
 use std::collections::{HashSet, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use model::inbox::Item;
-use model::{Millis, Phase, RunId};
+use model::{Millis, ParkReason, Phase, RunId, RunState, Scope, Shortage};
 use store::{JournalStore, Store};
 
 use crate::accept::{self, Accepted, Submitting};
-use crate::driver::{Attached, Driver, Left, load_state};
+use crate::budgets::{self, BatchCaps, BatchFacts};
+use crate::driver::{Asleep, Attached, Driver, Left, Paused, load_state};
 use crate::error::Error;
 use crate::handle::RunHandle;
 use crate::job::Job;
@@ -21,6 +24,7 @@ use crate::keys::{self, Lane};
 use crate::report::{Found, Note};
 use crate::runs::{Rest, Rests, lock};
 use crate::shared::Shared;
+use crate::suspects::{self, Rank};
 
 /// Runs read at once while an engine opens.
 const SCAN_PAGE: usize = 4096;
@@ -99,6 +103,18 @@ impl Engine {
         self.run_ready();
     }
 
+    /// Gives a batch its caps, durably. They hold for every model call from now on; a run that was parked by an earlier
+    /// cap goes on when it is resumed. `jobs` is the file that the batch was read from, for whoever is told how to raise
+    /// a cap; empty if it came from none.
+    pub async fn cap_batch(&self, batch: &str, caps: BatchCaps, jobs: &Path) -> Result<(), Error> {
+        budgets::cap(&self.shared, batch, caps, jobs).await
+    }
+
+    /// The caps of a batch.
+    pub fn batch_caps(&self, batch: &str) -> Result<BatchCaps, Error> {
+        Ok(BatchFacts::read(&*self.shared.store, batch)?.caps)
+    }
+
     /// A handle on a run, whether or not it exists or has ended.
     pub fn handle(&self, id: RunId) -> RunHandle {
         RunHandle { engine: self.clone(), id }
@@ -134,51 +150,70 @@ impl Engine {
     /// Continues the given runs, or every run that can go on. Answers those that were set going.
     pub fn resume(&self, only: Option<&[RunId]>) -> Result<Vec<RunHandle>, Error> {
         let mut handles = Vec::new();
+        let mut suspects = Vec::new();
         let only: Option<HashSet<RunId>> = only.map(|only| only.iter().copied().collect());
         for run in self.live_runs()? {
             if only.as_ref().is_some_and(|only| !only.contains(&run)) {
                 continue;
             }
-            if self.wake(run, false)? {
-                self.shared.report.note(run, None, Found::Resumed, "the run goes on");
-                handles.push(self.handle(run));
-            } else {
-                self.shared.report.note(run, None, Found::Parked, &self.parked_reason(run)?);
+            let Some((state, inbox_len)) = load_state(&*self.shared.store, run)? else { continue };
+            if !can_move(&state, inbox_len) {
+                self.shared.report.note(run, None, Found::Parked, &self.parked_text(run, &state.core.phase));
+                continue;
+            }
+            handles.push(self.handle(run));
+            if self.shared.suspects.is_waiting(run) {
+                continue;
+            }
+            match self.place_in_line(run, &state) {
+                Some(rank) => suspects.push((rank, run)),
+                None => {
+                    self.shared.report.note(run, None, Found::Resumed, "the run goes on");
+                    self.set_going(run, false);
+                }
             }
         }
+        self.try_alone(suspects);
         self.run_ready();
         Ok(handles)
     }
 
-    fn parked_reason(&self, run: RunId) -> Result<String, Error> {
-        let state = load_state(&*self.shared.store, run)?;
-        Ok(state.map(|(state, _)| state.core.phase.to_string()).unwrap_or_default())
+    /// Why a parked run does not go on, for the report.
+    fn parked_text(&self, run: RunId, phase: &Phase) -> String {
+        if let Phase::Parked { reason: model::ParkReason::Quarantine, .. } = phase
+            && let Ok(crate::query::Why { sentence, command: Some(command) }) =
+                crate::query::why(&*self.shared.store, run, true)
+        {
+            return format!("quarantine: {sentence} `{command}` lets it go on");
+        }
+        phase.to_string()
     }
 
-    /// Makes a run ready if anything can move it: it is not parked, or what it waits for may be there.
+    /// The run's place among the suspects, if this engine tries those and it was under way at an unclean end.
+    fn place_in_line(&self, run: RunId, state: &RunState) -> Option<Rank> {
+        let Shared { lives, suspects, .. } = &*self.shared;
+        let is_left = lives.has_trials() && lives.was_unclean(state.core.owner.epoch);
+        if is_left && !suspects.is_known(run) { suspects::rank(state) } else { None }
+    }
+
+    /// Makes a run ready if anything can move it. A suspect that waits for its turn goes on when it comes.
     fn wake(&self, run: RunId, goes_first: bool) -> Result<bool, Error> {
         let Some((state, inbox_len)) = load_state(&*self.shared.store, run)? else { return Ok(false) };
-        let can_move = match &state.core.phase {
-            Phase::Done { .. } => false,
-            Phase::Parked { reason: model::ParkReason::Missing(_), .. } => true,
-            Phase::Parked { .. } => state.core.cursors.control < inbox_len,
-            Phase::Queued
-            | Phase::InjectPending { .. }
-            | Phase::Stream { .. }
-            | Phase::Dispatch { .. }
-            | Phase::ExecuteTools { .. }
-            | Phase::Finalize { .. }
-            | Phase::Compact { .. } => true,
-        };
-        if can_move {
-            self.shared.runs.set_rest(run, None);
-            lock(&self.shared.lanes).make_ready(run, goes_first);
+        let can_move = can_move(&state, inbox_len);
+        if can_move && !self.shared.suspects.is_waiting(run) {
+            self.set_going(run, goes_first);
         }
         Ok(can_move)
     }
 
+    /// The run gets a slot when it is its turn.
+    pub(crate) fn set_going(&self, run: RunId, goes_first: bool) {
+        self.shared.runs.set_rest(run, None);
+        lock(&self.shared.lanes).make_ready(run, goes_first);
+    }
+
     /// Gives free slots to runs that are ready, unless the engine is to stop.
-    fn run_ready(&self) {
+    pub(crate) fn run_ready(&self) {
         while !self.shared.stop.is_cancelled() && !self.shared.drain.is_cancelled() {
             let next = lock(&self.shared.lanes).next();
             let Some(run) = next else { return };
@@ -186,21 +221,62 @@ impl Engine {
         }
     }
 
+    /// Moves a run until it rests. Each time that it sleeps its driver goes, and another one is loaded for it later. What
+    /// drives is on the heap: a run that sleeps, or waits to be loaded, does not keep room for it.
     fn spawn(&self, run: RunId, attached: Attached, holds_slot: bool) {
         let engine = self.clone();
         self.driving.count.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
-            let left = engine.drive(run, attached).await;
-            engine.settle(run, left, holds_slot);
+            let mut asleep = engine.start_driver(run, attached, holds_slot).await;
+            while let Some(sleeping) = asleep {
+                asleep = engine.sleep(sleeping, holds_slot).await;
+            }
             engine.driving.count.fetch_sub(1, Ordering::AcqRel);
             engine.driving.changed.notify_waiters();
         });
     }
 
-    async fn drive(&self, run: RunId, attached: Attached) -> Result<Left, Error> {
-        let mut driver = Box::new(Driver::load(Arc::clone(&self.shared), run, attached)?);
-        Box::pin(driver.settle()).await?;
-        driver.drive().await
+    async fn start_driver(&self, run: RunId, attached: Attached, holds_slot: bool) -> Option<Box<Asleep>> {
+        self.shared.lives.begin(&self.shared).await;
+        let room = if attached.is_some() { None } else { self.shared.room_to_load().await };
+        let driven = async {
+            let mut driver = Driver::load(Arc::clone(&self.shared), run, attached, room)?;
+            Box::pin(driver.settle()).await?;
+            driver.drive().await
+        };
+        self.drive(run, driven, holds_slot).await
+    }
+
+    async fn sleep(&self, mut asleep: Box<Asleep>, holds_slot: bool) -> Option<Box<Asleep>> {
+        let news = asleep.until_needed(&self.shared).await;
+        let room = self.shared.room_to_load().await;
+        let run = asleep.run();
+        let driven = async {
+            let mut driver = Driver::wake(Arc::clone(&self.shared), *asleep, room)?;
+            if let Some(news) = news {
+                Box::pin(driver.take_news(*news)).await?;
+            }
+            driver.drive().await
+        };
+        self.drive(run, driven, holds_slot).await
+    }
+
+    /// Answers what stays if the run sleeps; none once it rests.
+    fn drive<'a>(
+        &'a self,
+        run: RunId,
+        driven: impl Future<Output = Result<Paused, Error>> + Send + 'a,
+        holds_slot: bool,
+    ) -> BoxFuture<'a, Option<Box<Asleep>>> {
+        Box::pin(async move {
+            let left = match driven.await {
+                Ok(Paused::Sleeps(asleep)) => return Some(Box::new(asleep)),
+                Ok(Paused::Rests(left)) => Ok(left),
+                Err(error) => Err(error),
+            };
+            self.settle(run, left, holds_slot);
+            None
+        })
     }
 
     /// A driver has ended: its slot and, if the run has ended, its place in the lane are free.
@@ -215,11 +291,18 @@ impl Engine {
         match &rest {
             Rest::Done { .. } => lock(&self.shared.lanes).leave(run),
             Rest::Parked(reason) => {
-                self.shared.report.note(run, None, Found::Parked, reason.name());
+                let words = match load_state(&*self.shared.store, run) {
+                    Ok(Some((state, _))) if *reason == model::ParkReason::Quarantine => {
+                        self.parked_text(run, &state.core.phase)
+                    }
+                    Ok(_) | Err(_) => reason.name().to_owned(),
+                };
+                self.shared.report.note(run, None, Found::Parked, &words);
             }
             Rest::Waiting { until } => self.wake_at(run, *until),
             Rest::Stopped | Rest::Failed(_) => {}
         }
+        self.shared.suspects.pass(run);
         let is_done = matches!(rest, Rest::Done { .. });
         self.shared.runs.set_rest(run, Some(rest));
         if is_done {
@@ -239,7 +322,7 @@ impl Engine {
         let at = deadline.map_or(until, |deadline| deadline.min(until));
         let left = Duration::from_millis(at.since(self.shared.clock.now()));
         let engine = self.clone();
-        self.driving.waiting.fetch_add(1, Ordering::AcqRel);
+        let waiting = self.driving.waits();
         tokio::spawn(async move {
             tokio::select! {
                 () = engine.shared.stop.cancelled() => {}
@@ -250,8 +333,7 @@ impl Engine {
                     engine.run_ready();
                 }
             }
-            engine.driving.waiting.fetch_sub(1, Ordering::AcqRel);
-            engine.driving.changed.notify_waiters();
+            drop(waiting);
         });
     }
 
@@ -265,6 +347,7 @@ impl Engine {
     pub async fn stop(&self) {
         self.shared.stop.cancel();
         self.driving.until(|driving| driving.count.load(Ordering::Acquire) == 0).await;
+        self.shared.lives.end(&self.shared).await;
     }
 
     /// Stops once open turns have ended: no further turn and no further run begins meanwhile.
@@ -376,11 +459,54 @@ impl Driving {
         self.count.load(Ordering::Acquire) == 0
     }
 
+    /// A run without a driver will move by itself, until the guard is dropped.
+    pub(crate) fn waits(self: &Arc<Self>) -> Waits {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        Waits(Arc::clone(self))
+    }
+
     async fn until(&self, is_so: impl Fn(&Self) -> bool) {
         while !is_so(self) {
             // The bound covers a change between the look and the wait.
             let _ = tokio::time::timeout(Duration::from_millis(50), self.changed.notified()).await;
         }
+    }
+}
+
+/// Something moves a run later on.
+pub(crate) struct Waits(Arc<Driving>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.0.changed.notify_waiters();
+    }
+}
+
+/// Something can move the run: it is not parked, or what it waits for may be there.
+fn can_move(state: &RunState, inbox_len: u64) -> bool {
+    match &state.core.phase {
+        Phase::Done { .. } => false,
+        Phase::Parked { reason, .. } if may_be_over(reason) => true,
+        Phase::Parked { .. } => state.core.cursors.control < inbox_len,
+        Phase::Queued
+        | Phase::InjectPending { .. }
+        | Phase::Stream { .. }
+        | Phase::Dispatch { .. }
+        | Phase::ExecuteTools { .. }
+        | Phase::Finalize { .. }
+        | Phase::Compact { .. } => true,
+    }
+}
+
+/// What the run waits for may be there again without a decision about this run: its driver looks.
+fn may_be_over(reason: &ParkReason) -> bool {
+    match reason {
+        ParkReason::Missing(_) | ParkReason::Budget(Shortage { scope: Scope::Batch, .. }) => true,
+        ParkReason::Approval
+        | ParkReason::UnknownOutcome
+        | ParkReason::Quarantine
+        | ParkReason::Budget(Shortage { scope: Scope::Run, .. }) => false,
     }
 }
 

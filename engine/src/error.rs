@@ -22,6 +22,9 @@ pub enum Error {
         /// The decoder's words.
         source: DecodeError,
     },
+    /// The stored health of a profile does not decode.
+    #[error(transparent)]
+    Profile(DecodeError),
     /// A record points at something that is not there.
     #[error(transparent)]
     Dangling(#[from] Dangling),

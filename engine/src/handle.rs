@@ -4,9 +4,10 @@
 
 use model::inbox::{Control, Item};
 use model::input::{Approval, Extension, Resolution};
-use model::{Label, Message, Phase, RunId};
+use model::{Label, Message, Phase, RunId, RunState};
 
-use crate::accept::{self};
+use crate::accept;
+use crate::decision::{check_call, check_extension, check_release};
 use crate::driver::load_state;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -50,7 +51,7 @@ impl RunHandle {
         decision: Approval,
         key: Option<&str>,
     ) -> Result<(), Error> {
-        self.check_decision(turn, call, "awaiting_approval")?;
+        self.check(key, |state| check_call(state, turn, call, "awaiting_approval"))?;
         let control = Control::Approve { turn, call, decision };
         self.engine.push(self.id, Item::Control(control), key).await
     }
@@ -64,25 +65,38 @@ impl RunHandle {
         reason: &str,
         key: Option<&str>,
     ) -> Result<(), Error> {
-        self.check_decision(turn, call, "unknown")?;
+        self.check(key, |state| check_call(state, turn, call, "unknown"))?;
         let control = Control::Resolve { turn, call, resolution, reason: Label::from(reason) };
         self.engine.push(self.id, Item::Control(control), key).await
     }
 
-    /// Lets a run go on that was parked for a quarantine or something missing.
+    /// Lets a run go on that was parked for a quarantine, for something missing or by the budget of its batch.
     pub async fn release(&self, key: Option<&str>) -> Result<(), Error> {
+        self.check(key, check_release)?;
         self.engine.push(self.id, Item::Control(Control::Release), key).await
     }
 
-    /// Raises limits.
+    /// Raises limits that the run has.
     pub async fn extend(&self, by: Extension, key: Option<&str>) -> Result<(), Error> {
+        self.check(key, |state| check_extension(state, by))?;
         self.engine.push(self.id, Item::Control(Control::Extend(by)), key).await
     }
 
-    fn check_decision(&self, turn: u32, call: u16, wanted: &str) -> Result<(), Error> {
-        let loaded = load_state(&*self.engine.shared.store, self.id)?;
+    /// Asks whether the run can use a decision. One that was accepted before is not judged again, and a run that has ended
+    /// refuses every one by itself.
+    fn check(
+        &self,
+        key: Option<&str>,
+        judge: impl FnOnce(&RunState) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let shared = &self.engine.shared;
+        let loaded = load_state(&*shared.store, self.id)?;
         let (state, _) = loaded.ok_or_else(|| Error::NoSuchRun(self.id.to_string()))?;
-        accept::check_decision(&state, turn, call, wanted)
+        let is_repeated = match key {
+            Some(key) => accept::knows(shared, self.id, key)?,
+            None => false,
+        };
+        if is_repeated || matches!(state.core.phase, Phase::Done { .. }) { Ok(()) } else { judge(&state) }
     }
 
     /// Waits until the run rests: ended, parked, or stopped with its engine.

@@ -15,7 +15,8 @@ use crate::provider::Prepared;
 use crate::tool::Tool;
 
 /// Where steering and follow-up messages come from, beside the run's inbox. What is returned is put into the inbox
-/// durably before the run goes on.
+/// durably before the run goes on. After a crash a source may be asked again at the same poll; what it gave there before,
+/// in the same place, is not taken twice.
 #[async_trait]
 pub trait Sources: Send + Sync {
     /// Messages that steer the running work.

@@ -13,6 +13,7 @@ use model::{Block, JsonText, Label, Message, Millis, RunId};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, OnUnknown, Thinking, ToolExecution, Usd};
+use crate::routes::{self, Candidate};
 
 /// What a caller asks for. Only the prompt is required; everything else has the configuration's default.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -120,6 +121,9 @@ pub struct JobFacts {
     pub model: Option<String>,
     /// What the model's provider said of itself at the start.
     pub model_identity: String,
+    /// The models that may be asked, the requested one first; empty: that one alone, without profiles.
+    #[serde(default, skip_serializing_if = "<[Candidate]>::is_empty")]
+    pub candidates: Arc<[Candidate]>,
     /// How calls of one answer run.
     pub tool_execution: ToolExecution,
     /// Limits of each tool.
@@ -192,10 +196,30 @@ impl JobFacts {
         JsonText::from(&serde_json::to_value(self).unwrap_or_default())
     }
 
+    /// What the run may ask of a model; none if there is nothing to choose.
+    pub(crate) fn candidate(&self, model: &Label) -> Option<&Candidate> {
+        self.candidates.get(routes::position(&self.candidates, model)?)
+    }
+
+    /// Name of a profile of a model.
+    pub(crate) fn profile(&self, model: &Label, position: u8) -> Option<&str> {
+        self.candidate(model)?.profiles.get(usize::from(position)).map(String::as_str)
+    }
+
     /// The facts of a submission.
     pub(crate) fn of(submission: &Submission) -> Result<Self, serde_json::Error> {
         serde_json::from_str(submission.job.as_str())
     }
+}
+
+/// The model that a job asks for.
+pub(crate) struct Requested<'a> {
+    /// Its name.
+    pub(crate) name: &'a str,
+    /// What its provider says of itself.
+    pub(crate) identity: String,
+    /// See [`JobFacts::candidates`].
+    pub(crate) candidates: Arc<[Candidate]>,
 }
 
 /// The first record of the run that a job becomes.
@@ -205,8 +229,7 @@ pub(crate) fn submission(
     job: &Job,
     config: &Config,
     wants: Wants,
-    model: &str,
-    model_identity: String,
+    model: Requested<'_>,
 ) -> (Submission, JobFacts) {
     let defaults = &config.defaults;
     let tools = job.tools.clone().unwrap_or_else(|| defaults.tools.clone());
@@ -228,8 +251,9 @@ pub(crate) fn submission(
         tools: tools.into(),
         system: job.system.clone(),
         labels: job.labels.clone(),
-        model: (Label::from(model).as_str() != model).then(|| model.to_owned()),
-        model_identity,
+        model: (Label::from(model.name).as_str() != model.name).then(|| model.name.to_owned()),
+        model_identity: model.identity,
+        candidates: model.candidates,
         tool_execution: job.tool_execution.unwrap_or(defaults.tool_execution),
     };
     let submission = Submission {
@@ -238,7 +262,7 @@ pub(crate) fn submission(
         session: job.session.clone().unwrap_or_else(|| run.to_string()),
         prompts: job.prompts.clone(),
         base: job.base.clone(),
-        model: Label::from(model),
+        model: Label::from(model.name),
         thinking: Label::from(job.thinking.unwrap_or(defaults.thinking).name()),
         wants: Wants {
             retries: job.retries.unwrap_or(true),

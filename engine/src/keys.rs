@@ -3,9 +3,9 @@
 //! Owns every key that the engine writes. All keys start with one letter; numbers in keys are big endian, so that key
 //! order is number order.
 
-use model::RunId;
 use model::encode::Part;
-use store::{RunKey, run_prefix};
+use model::{Budget, RunId};
+use store::{RunKey, Stream, run_prefix};
 
 /// The run as the store names it.
 pub(crate) fn run_key(run: RunId) -> RunKey {
@@ -77,15 +77,23 @@ pub(crate) fn session_of(lane: Lane) -> Vec<u8> {
 
 /// What stays known of a run that was purged.
 pub(crate) fn purged(run: RunId) -> Vec<u8> {
-    [b"p".as_slice(), &run.0].concat()
+    [b"g".as_slice(), &run.0].concat()
 }
 
 /// Prefix of the files in `DIR/blobs` that runs hold.
-pub(crate) const BLOBS: &[u8] = b"b";
+pub(crate) const BLOBS: &[u8] = b"f";
 
 /// A file in `DIR/blobs`, by its name, that a run holds.
 pub(crate) fn blob(name: &str, run: RunId) -> Vec<u8> {
     [BLOBS, name.as_bytes(), &run.0].concat()
+}
+
+/// Prefix of the profiles whose health is not that of one without failures.
+pub(crate) const PROFILES: &[u8] = b"p";
+
+/// The health of a profile.
+pub(crate) fn profile(name: &str) -> Vec<u8> {
+    hashed(b'p', &[name])
 }
 
 /// How many runs of a batch have ended. The store adds one with each end, so what the record of an end puts here is the
@@ -94,8 +102,21 @@ pub(crate) fn ends(batch: &str) -> Vec<u8> {
     hashed(b'e', &[batch])
 }
 
+/// The store's stream of what batches are given beside their jobs.
+pub(crate) const BATCHES: Stream = Stream::Own(2);
+
+/// What a batch was given beside its jobs.
+pub(crate) fn batch(batch: &str) -> Vec<u8> {
+    hashed(b'b', &[batch])
+}
+
+/// What the runs of a batch have used of a budget, reservations included. The store adds what each commit adds.
+pub(crate) fn used(batch: &str, budget: Budget) -> Vec<u8> {
+    hashed(b'u', &[batch, budget.name()])
+}
+
 /// The id of a batch's job, which follows from its names.
-pub(crate) fn batch_run(batch: &str, custom_id: &str) -> RunId {
+pub fn batch_run(batch: &str, custom_id: &str) -> RunId {
     RunId(hash(&[batch, custom_id]))
 }
 
@@ -108,6 +129,9 @@ pub(crate) fn submission(key: &str) -> Vec<u8> {
 pub(crate) fn item(run: RunId, key: &str) -> Vec<u8> {
     hashed(b'i', &[&run.to_string(), key])
 }
+
+/// How the engines of this store have ended.
+pub(crate) const LIVES: &[u8] = b"v";
 
 /// A letter and the hash of length-prefixed names: of fixed length whatever the names are.
 fn hashed(letter: u8, names: &[&str]) -> Vec<u8> {

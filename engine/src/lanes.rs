@@ -55,7 +55,9 @@ impl Lanes {
     /// left waits for a resume, and keeps its place.
     pub(crate) fn join(&mut self, lane: Lane, run: RunId, is_active: bool) {
         self.lane_of.insert(run, lane);
-        self.sessions.entry(lane).or_default().push_back(Place { run, standing: Standing::Left });
+        // Nearly every session has one run.
+        let alone = || VecDeque::with_capacity(1);
+        self.sessions.entry(lane).or_insert_with(alone).push_back(Place { run, standing: Standing::Left });
         if is_active {
             self.make_ready(run, false);
         }

@@ -5,16 +5,16 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use crate::config::{Api, Config};
+use crate::config::{Api, Config, Model};
 use crate::provider::{ModelProvider, Rehearsal};
 use crate::runs::lock;
 
 /// The providers of one engine, by model name.
 pub(crate) struct Models {
     given: BTreeMap<String, Arc<dyn ModelProvider>>,
-    opened: Mutex<BTreeMap<PathBuf, Arc<dyn ModelProvider>>>,
+    /// Rehearsals that were read, by model name.
+    opened: Mutex<BTreeMap<String, Arc<dyn ModelProvider>>>,
     rehearsal_log: Option<PathBuf>,
 }
 
@@ -46,13 +46,11 @@ impl Models {
             return Ok(Arc::clone(provider));
         }
         if let Some(file) = name.strip_prefix("rehearsal:") {
-            return self.rehearsal(Path::new(file), None);
+            return self.rehearsal(name, Path::new(file), &Model::new(Api::Rehearsal));
         }
         let model = config.model(name).map_err(|error| ModelError::Unusable(error.to_string()))?;
         match (model.api, &model.file) {
-            (Api::Rehearsal, Some(file)) => {
-                self.rehearsal(Path::new(file), Some(Duration::from_secs(model.idle_timeout_s())))
-            }
+            (Api::Rehearsal, Some(file)) => self.rehearsal(name, Path::new(file), &model),
             _ => Err(ModelError::Unusable(format!(
                 "model `{name}` uses an API that this version cannot call yet"
             ))),
@@ -62,20 +60,22 @@ impl Models {
     /// The script is read once; a run that finds it changed at resume parks.
     fn rehearsal(
         &self,
+        name: &str,
         file: &Path,
-        idle_timeout: Option<Duration>,
+        model: &Model,
     ) -> Result<Arc<dyn ModelProvider>, ModelError> {
         let mut opened = lock(&self.opened);
-        if let Some(provider) = opened.get(file) {
+        if let Some(provider) = opened.get(name) {
             return Ok(Arc::clone(provider));
         }
         let rehearsal = Rehearsal::open(file, self.rehearsal_log.clone())
             .map_err(|error| ModelError::Script(error.to_string()))?;
-        let provider: Arc<dyn ModelProvider> = Arc::new(match idle_timeout {
-            Some(idle_timeout) => rehearsal.idle_timeout(idle_timeout),
+        let rehearsal = rehearsal.idle_timeout(model.idle_timeout()).price(model.price.clone());
+        let provider: Arc<dyn ModelProvider> = Arc::new(match model.max_output {
+            Some(tokens) => rehearsal.output_tokens_max(tokens),
             None => rehearsal,
         });
-        opened.insert(file.to_owned(), Arc::clone(&provider));
+        opened.insert(name.to_owned(), Arc::clone(&provider));
         Ok(provider)
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct Live {
 pub(crate) struct Watched {
     /// Something was accepted into the inbox.
     pub(crate) inbox: Notify,
-    rest: Mutex<Option<Rest>>,
+    rest: Mutex<Option<Box<Rest>>>,
     /// `rest` has changed.
     rested: Notify,
     committed: OnceLock<watch::Sender<u64>>,
@@ -79,13 +79,13 @@ impl Watched {
     }
 
     fn set_rest(&self, rest: Option<Rest>) {
-        *lock(&self.rest) = rest;
+        *lock(&self.rest) = rest.map(Box::new);
         self.rested.notify_waiters();
     }
 
     /// Where the run rests; none while it moves.
     pub(crate) fn rest(&self) -> Option<Rest> {
-        lock(&self.rest).clone()
+        lock(&self.rest).as_deref().cloned()
     }
 
     /// Waits until the run rests and does not move on by itself.

@@ -11,18 +11,22 @@ use model::ToolResult;
 use model::input::Hook;
 use model::state::{Owner, Wants};
 use store::{Epoch, Store};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use crate::budgets::Budgets;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::harness::Harness;
 use crate::job::JobFacts;
 use crate::job::ToolLimits;
 use crate::lanes::Lanes;
+use crate::lives::Lives;
 use crate::models::Models;
+use crate::profiles::Profiles;
 use crate::report::Report;
 use crate::runs::{Runs, lock};
+use crate::suspects::Suspects;
 use crate::tool::ToolSpec;
 use crate::tool::bash;
 use crate::tool::builtin::BUILTIN;
@@ -34,6 +38,11 @@ type ToolFacts = (Arc<[String]>, Arc<BTreeMap<String, ToolLimits>>);
 
 /// Different sets of tools, with their limits, that runs share.
 const TOOL_FACTS_MAX: usize = 64;
+
+/// Drivers that are between being loaded and their first wait, however many runs start or wake at once.
+pub(crate) const LOADING_MAX: usize = 64;
+/// Drivers that stay in memory while they wait for a model; any other one is loaded again when its answer comes.
+pub(crate) const SEATS: usize = 256;
 
 /// The inside of an engine.
 pub(crate) struct Shared {
@@ -48,10 +57,14 @@ pub(crate) struct Shared {
     /// Tools and their limits as runs keep them; see `share`.
     pub(crate) tool_facts: Mutex<Vec<ToolFacts>>,
     pub(crate) models: Models,
+    pub(crate) profiles: Profiles,
     pub(crate) harness: Harness,
+    pub(crate) budgets: Budgets,
     pub(crate) runs: Runs,
     pub(crate) report: Report,
     pub(crate) lanes: Mutex<Lanes>,
+    pub(crate) lives: Lives,
+    pub(crate) suspects: Suspects,
     /// Makes the workspaces of jobs that name none; none for an engine in memory.
     pub(crate) workspaces: Option<Workspaces>,
     /// Turns that got a complete answer since the engine was opened.
@@ -60,6 +73,10 @@ pub(crate) struct Shared {
     pub(crate) stop: CancellationToken,
     /// Cancelled when no further turn is to begin.
     pub(crate) drain: CancellationToken,
+    /// Room for drivers that are loaded at once.
+    pub(crate) loading: Arc<Semaphore>,
+    /// Room for drivers that wait for a model.
+    pub(crate) seats: Arc<Semaphore>,
     /// Takes the partial results that nobody follows: it is closed, and saves each call a channel of its own.
     pub(crate) unheard: mpsc::Sender<ToolResult>,
 }
@@ -67,6 +84,16 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn owner(&self) -> Owner {
         Owner { epoch: self.epoch.0, boot_id: self.boot_id }
+    }
+
+    /// Waits until one more driver may be loaded. What a program's own sources and context do may wait for other runs:
+    /// with them nothing is held back.
+    pub(crate) async fn room_to_load(&self) -> Option<OwnedSemaphorePermit> {
+        if self.harness.sources.is_some() || self.harness.context.is_some() {
+            return None;
+        }
+        // It is never closed.
+        Arc::clone(&self.loading).acquire_owned().await.ok()
     }
 }
 

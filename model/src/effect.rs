@@ -89,6 +89,23 @@ pub enum Source {
 }
 
 impl Effect {
+    /// The effect is performed inside the engine's process, which it could end: not a wait, and not a command, which
+    /// its supervisor keeps.
+    pub fn is_in_engine(&self) -> bool {
+        match self {
+            Self::RunTool { class, .. } => *class != RecoveryClass::Adoptable,
+            Self::Poll { .. }
+            | Self::Drain { .. }
+            | Self::PrepareRequest { .. }
+            | Self::CallModel { .. }
+            | Self::ResolveBatch { .. }
+            | Self::RunHook(_)
+            | Self::PlanCompaction
+            | Self::Compact { .. } => true,
+            Self::AwaitLane | Self::Sleep { .. } | Self::AwaitApproval { .. } | Self::AwaitPerson => false,
+        }
+    }
+
     /// The effect reaches outside of the process, or a person relies on what was committed before it: it may
     /// only be performed after a barrier.
     pub fn needs_barrier(&self) -> bool {
@@ -184,6 +201,10 @@ impl RunState {
 
 /// True if the transition from `before` to `after` must be durable before anything that follows from it.
 pub fn needs_barrier(before: &[Effect], after: &RunState) -> bool {
+    if after.core.crashes.is_tried {
+        // Whatever ends the engine next, it is known who was on trial.
+        return true;
+    }
     match after.core.phase {
         Phase::Done { .. } => true,
         Phase::Queued

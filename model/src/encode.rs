@@ -6,12 +6,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::guard::loops::{Warnings, Window};
+use crate::guard::profiles::Profile;
 use crate::inbox::Item;
 use crate::record::{Moved, RECORD_VERSION, Record};
 use crate::state::{Batch, Core, RunState};
 
 /// Version of the state's encoding.
 pub const STATE_VERSION: u8 = 1;
+/// Version of the encoding of a profile's health.
+pub const PROFILE_VERSION: u8 = 1;
 
 /// One part of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,6 +184,18 @@ impl Item {
     /// The item in a payload.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
         open(RECORD_VERSION, "an inbox item", bytes)
+    }
+}
+
+impl Profile {
+    /// The profile's health as the store keeps it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        envelope(PROFILE_VERSION, self)
+    }
+
+    /// The health in a stored value.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
+        open(PROFILE_VERSION, "the health of a profile", bytes)
     }
 }
 

@@ -27,6 +27,7 @@ pub mod state;
 
 pub use advance::{Rejected, Step, advance};
 pub use effect::{Effect, Source, needs_barrier};
+pub use guard::budget::{Budget, Charge, Scope, Shortage};
 pub use ids::{JsonText, Label, Millis, RunId};
 pub use input::{Fact, Input, Submission, Waiting};
 pub use message::{Block, Message, Role, ToolResult};

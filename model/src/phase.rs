@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::guard::budget::Shortage;
 use crate::ids::{Label, Millis, RunId};
 
 /// Where a run is. What happens next is a function of this and the rest of the committed state.
@@ -194,8 +195,8 @@ pub enum ParkReason {
     UnknownOutcome,
     /// The run is suspected of ending the engine.
     Quarantine,
-    /// A budget is used up; the label names it.
-    Budget(Label),
+    /// The next step would pass a cap.
+    Budget(Shortage),
     /// Something that the run needs is not there; the label names it.
     Missing(Label),
 }
@@ -229,7 +230,7 @@ impl Outcome {
 }
 
 impl ParkReason {
-    /// The name used everywhere; the label, if any, follows it in texts.
+    /// The name used everywhere; what it is about, if anything, follows it in texts.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Approval => "approval",
@@ -237,6 +238,17 @@ impl ParkReason {
             Self::Quarantine => "quarantine",
             Self::Budget(_) => "budget",
             Self::Missing(_) => "missing",
+        }
+    }
+}
+
+impl std::fmt::Display for ParkReason {
+    /// `approval`, `budget: tokens`, `missing: the key`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Approval | Self::UnknownOutcome | Self::Quarantine => f.write_str(self.name()),
+            Self::Budget(shortage) => write!(f, "{}: {shortage}", self.name()),
+            Self::Missing(label) => write!(f, "{}: {label}", self.name()),
         }
     }
 }
@@ -256,14 +268,7 @@ impl std::fmt::Display for Phase {
             Self::ExecuteTools { turn, stage } => write!(f, "execute_tools(turn {turn}, {})", stage.name()),
             Self::Finalize { turn, stage, .. } => write!(f, "finalize(turn {turn}, {})", stage.name()),
             Self::Compact { turn, stage, .. } => write!(f, "compact(turn {turn}, {})", stage.name()),
-            Self::Parked { reason, from } => match reason {
-                ParkReason::Budget(label) | ParkReason::Missing(label) => {
-                    write!(f, "parked({}: {label}, from {from})", reason.name())
-                }
-                ParkReason::Approval | ParkReason::UnknownOutcome | ParkReason::Quarantine => {
-                    write!(f, "parked({}, from {from})", reason.name())
-                }
-            },
+            Self::Parked { reason, from } => write!(f, "parked({reason}, from {from})"),
             Self::Done { outcome, .. } => write!(f, "done({})", outcome.name()),
         }
     }

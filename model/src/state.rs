@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::guard::crashes::Crashes;
 use crate::guard::loops::{CallFacts, Warnings, Window};
 use crate::guard::retry::Retries;
 use crate::ids::{Label, Millis, RunId};
@@ -66,7 +67,7 @@ pub struct Core {
     pub is_tainted: bool,
     /// An abort that was asked for and not yet carried out.
     pub abort: Option<Abort>,
-    /// Unclean ends of the engine with this run in flight.
+    /// Unclean ends of the engine that it is blamed for.
     pub crashes: Crashes,
 }
 
@@ -229,19 +230,6 @@ pub enum AbortCause {
     Deadline,
     /// The outcome of a call is unknown, and the configuration says to fail.
     UnknownOutcome,
-}
-
-/// Unclean ends of the engine with this run in flight.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Crashes {
-    /// Blames in the phase of the turn below.
-    pub in_phase: u8,
-    /// Blames since the last completed turn.
-    pub since_turn: u8,
-    /// Turn of the newest blame.
-    pub turn: u32,
-    /// Unknown outcomes of one call fingerprint in a row.
-    pub unknown_calls: u8,
 }
 
 /// The calls of one answer.

@@ -5,6 +5,7 @@
 mod support;
 
 use model::encode::{Encoded, Part};
+use model::guard::crashes::{Crashes, LOST_CALLS_MAX, LostCall, PhaseKind, Place};
 use model::guard::loops::{
     CallHash, OutcomeFacts, RunHash, Settled, ToolKind, ToolOutcome, WARNING_KEYS_MAX, WINDOW_SLOTS_MAX,
     Window, call_facts, classify,
@@ -15,7 +16,7 @@ use model::limits::{CALLS_MAX, CORE_BYTES_MAX, PART_BYTES_MAX};
 use model::message::Usage;
 use model::phase::{CompactStage, EntryRef, ParkReason, Phase};
 use model::state::{
-    Abort, AbortCause, ContextFrom, Crashes, Cursors, Deadline, Limits, OpenEnds, Owner, Spent, Wants,
+    Abort, AbortCause, ContextFrom, Cursors, Deadline, Limits, OpenEnds, Owner, Spent, Wants,
 };
 use model::{Label, Millis, RunId, RunState};
 use serde_json::json;
@@ -92,8 +93,21 @@ fn largest_core() -> RunState {
     core.thinking = longest_label();
     core.open = OpenEnds { turn: true, message: true };
     core.abort = Some(Abort { cause: AbortCause::UnknownOutcome, reason: longest_label() });
-    core.crashes = Crashes { turn: u32::MAX, ..core.crashes };
+    core.crashes = largest_crashes();
     state
+}
+
+fn largest_crashes() -> Crashes {
+    let facts = |n: usize| call_facts("post", &json!({ "n": n }), ToolKind::Plain);
+    let lost = |n| LostCall { call: facts(n).key, times: u8::MAX, epoch: u64::MAX };
+    Crashes {
+        place: Some(Place { turn: u32::MAX, phase: PhaseKind::Stream }),
+        in_phase: u8::MAX,
+        since_turn: u8::MAX,
+        is_tried: true,
+        is_stopped: true,
+        lost: (0..LOST_CALLS_MAX).map(lost).collect(),
+    }
 }
 
 /// A counter of one byte takes one byte whatever it counts; the others are set by the caller.

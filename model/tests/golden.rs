@@ -11,7 +11,9 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use model::encode::Encoded;
-use model::{Record, RunState};
+use model::guard::profiles::{Health, Profile};
+use model::input::FailureKind;
+use model::{Label, Millis, Record, RunState};
 use support::Script;
 
 /// A run that meets most kinds of facts.
@@ -34,6 +36,7 @@ fn bytes_of_version_1_stay() {
         let moved = script.journal.last().expect("a transition");
         note(&mut lines, "record", &moved.to_bytes());
     }
+    note(&mut lines, "profile", &profile().to_bytes());
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/model-v1.txt");
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &lines).expect("a writable file");
@@ -43,6 +46,19 @@ fn bytes_of_version_1_stay() {
     for line in golden.lines() {
         decode(line);
     }
+}
+
+/// A profile that has met each kind of cooldown.
+fn profile() -> Profile {
+    let mut health = Health::default();
+    for (kind, after) in [("auth", None), ("billing", None), ("rate_limit", Some(90_000)), ("idle", None)] {
+        let kind =
+            FailureKind::ALL.into_iter().find(|known| known.name() == kind).expect("a kind of failure");
+        let failure = support::facts::failure(kind, after, false);
+        assert!(health.mark(&failure, true, Millis(1_000_000), &Label::from("rehearsal")));
+    }
+    health.mark_probed(Millis(2_000_000));
+    Profile { name: Label::from("work"), health }
 }
 
 fn note(lines: &mut String, what: &str, bytes: &[u8]) {
@@ -63,6 +79,7 @@ fn decode(line: &str) {
             let state = RunState::decode(|part| is_core(part).then(|| bytes.clone()));
             assert!(state.expect("a core of version 1 decodes").is_some());
         }
+        "profile" => assert_eq!(Profile::from_bytes(&bytes), Ok(profile())),
         _ => {}
     }
 }

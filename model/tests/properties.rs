@@ -15,7 +15,7 @@ use model::guard::retry::Retries;
 use model::input::{Fact, Hook, Input, Waiting};
 use model::message::{AssistantMessage, Message, ToolResult};
 use model::state::{CallStatus, Limits, Wants};
-use model::{Content, Mark, Millis, Moved, Phase, Record, RunState, Step, advance};
+use model::{Charge, Content, Mark, Millis, Moved, Phase, Record, RunState, Step, advance};
 use proptest::prelude::*;
 use support::{HOOKS, START, Script, facts, submitted};
 
@@ -91,7 +91,9 @@ impl Drive {
             Effect::AwaitLane => choices.pick(&["admitted", "admitted tainted"]).to_owned(),
             Effect::Poll { .. } => "polled".to_owned(),
             Effect::Drain { source } => self.drained(*source, choices),
-            Effect::PrepareRequest { .. } => choices.pick(&["prepared 0", "prepared 40"]).to_owned(),
+            Effect::PrepareRequest { .. } => {
+                choices.pick(&["prepared 0", "prepared 40", "prepared 0", "budget_refused"]).to_owned()
+            }
             Effect::CallModel { .. } => self.called(choices),
             Effect::Sleep { .. } => "timer".to_owned(),
             Effect::ResolveBatch { .. } => batch(choices),
@@ -179,8 +181,10 @@ impl Drive {
         let indexed = ["returned", "approve", "deny"];
         match choices.next(8) {
             0 => choices.pick(&["cancel", "handoff", "deadline"]).to_owned(),
-            1 => choices.pick(&["resumed", "resumed rebooted"]).to_owned(),
-            2 => choices.pick(&["stopped", "missing the key"]).to_owned(),
+            1 => choices
+                .pick(&["resumed", "resumed rebooted", "resumed crashed", "resumed on_trial"])
+                .to_owned(),
+            2 => choices.pick(&["stopped", "missing the key", "quarantined"]).to_owned(),
             3 => choices.pick(&["released", "extended tokens=50"]).to_owned(),
             4 => format!("{} {call}", choices.pick(&indexed)),
             5 => format!("resolve {call} {}", choices.pick(&["ran", "retry"])),
@@ -249,6 +253,11 @@ fn check_step(before: &RunState, step: &Step) {
     assert_eq!(new.seq, old.seq + 1);
     assert!(new.cursors.steering >= old.cursors.steering && new.cursors.follow_up >= old.cursors.follow_up);
     assert!(new.spent.model_calls >= old.spent.model_calls && new.spent.turns >= old.spent.turns);
+    if new.spent.model_calls > old.spent.model_calls {
+        let (charge, limits) = (Charge::of(&new.spent), new.limits);
+        let is_within = |used: u64, cap: u64| cap == 0 || used <= cap;
+        assert!(is_within(charge.calls, limits.calls) && is_within(charge.tokens, limits.tokens));
+    }
     assert!(step.marks.contains(&Mark::AgentEnd) == is_ended, "the end is shown when it comes");
 
     let (mut encoded, parts) = Encoded::all(before);

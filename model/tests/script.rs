@@ -80,15 +80,23 @@ fn ask(state: &RunState, part: &str) -> String {
         ),
         "deadline" => {
             let since = |at: Option<model::Millis>| at.map(|at| at.since(support::START));
-            format!("at {:?}, paused since {:?}", since(core.deadline.at), since(core.deadline.paused_since))
+            let (at, paused) = (since(core.deadline.at), since(core.deadline.paused_since));
+            let extended = if core.deadline.was_extended { ", extended" } else { "" };
+            format!("at {at:?}, paused since {paused:?}{extended}")
         }
         "retries" => format!(
             "charges {}, passing in a row {}, watched after a compaction {}",
             core.retries.charges, core.retries.passing, core.retries.post_compaction_left
         ),
         "crashes" => {
-            format!("since the last turn {}, unknown {}", core.crashes.since_turn, core.crashes.unknown_calls)
+            let crashes = &core.crashes;
+            let lost: Vec<u8> = crashes.lost.iter().map(|lost| lost.times).collect();
+            let tried = if crashes.is_tried { ", on trial" } else { "" };
+            let (in_phase, since_turn) = (crashes.in_phase, crashes.since_turn);
+            format!("in the phase {in_phase}, since the last turn {since_turn}, lost {lost:?}{tried}")
         }
+        "verdict" => core.crashes.verdict().map_or_else(|| "none".to_owned(), |verdict| verdict.to_string()),
+        "suspect" => format!("{}", state.is_suspect()),
         "taint" => format!("{}", core.is_tainted),
         "model" => format!("{}", core.model),
         "context" => {

@@ -11,7 +11,7 @@ use model::phase::{ParkReason, Phase};
 use support::{HOOKS, Script, assert_reviewed};
 
 /// Each stage: how a run gets there.
-const STAGES: [(&str, &str); 36] = [
+const STAGES: [(&str, &str); 37] = [
     ("", ""),
     ("hooks=before_agent_run", "admitted"),
     ("", "admitted"),
@@ -52,13 +52,14 @@ const STAGES: [(&str, &str); 36] = [
     ),
     ("", "admitted; drained 0; prepared; answered calls 1; batch valid; unknown 0 ask"),
     ("tokens=1", "admitted; drained 0; prepared 2"),
+    ("", "admitted; drained 0; budget_refused"),
     ("", "missing the key"),
     ("", "admitted; drained 0; missing the key; quarantined"),
     ("", "cancel"),
 ];
 
 /// Each kind of fact, plausible for call 0; what is said to a hook depends on the stage.
-const FACTS: [&str; 25] = [
+const FACTS: [&str; 27] = [
     "admitted",
     "polled",
     "drained 0",
@@ -84,6 +85,8 @@ const FACTS: [&str; 25] = [
     "missing the workspace",
     "released",
     "extended tokens=1",
+    "budget_refused",
+    "quarantined",
 ];
 
 #[test]
@@ -95,6 +98,9 @@ fn every_stage_answers_every_fact() {
         let mut rejected = Vec::new();
         for fact in FACTS {
             let mut script = run_to(header, inputs);
+            if fact == "quarantined" {
+                script.state.core.crashes.since_turn = u8::MAX;
+            }
             let text = if fact == "hook" { hook_asked(&script) } else { fact.to_owned() };
             let input = script.input(&text);
             let name = input.fact.name();

@@ -122,12 +122,12 @@ pub enum Require {
         len: u64,
     },
     /// A counter (8 bytes, little endian u64, absent = 0) plus `add` stays within `max`; the writer stores the sum as
-    /// part of the commit's puts. Otherwise [`Error::Ceiling`].
+    /// part of the commit's puts. Otherwise [`Error::Ceiling`]. A counter does not fall below 0.
     Ceiling {
         /// Key of the counter.
         key: Vec<u8>,
-        /// What this commit adds.
-        add: u64,
+        /// What this commit adds; what it takes away if negative.
+        add: i64,
         /// The largest sum allowed.
         max: u64,
     },
@@ -353,13 +353,15 @@ pub enum Error {
         /// The key.
         key: Vec<u8>,
     },
-    /// The counter would pass its ceiling.
+    /// A counter would pass its ceiling.
     #[error("ceiling: {current} + {add} would pass {max}")]
     Ceiling {
+        /// Key of the counter.
+        key: Vec<u8>,
         /// The counter now.
         current: u64,
         /// What the commit adds.
-        add: u64,
+        add: i64,
         /// The ceiling.
         max: u64,
     },

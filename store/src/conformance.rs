@@ -70,7 +70,7 @@ fn absent(key: &[u8]) -> Require {
     Require::Absent { key: key.to_vec() }
 }
 
-fn ceiling(key: &[u8], add: u64, max: u64) -> Require {
+fn ceiling(key: &[u8], add: i64, max: u64) -> Require {
     Require::Ceiling { key: key.to_vec(), add, max }
 }
 

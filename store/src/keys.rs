@@ -46,6 +46,16 @@ pub(crate) fn read_counter(value: Option<&[u8]>) -> u64 {
     value.map_or(0, |bytes| bytes.try_into().map_or(u64::MAX, u64::from_le_bytes))
 }
 
+/// What a counter becomes by `add`; none if that is past `max`.
+pub(crate) fn add_to_counter(current: u64, add: i64, max: u64) -> Option<u64> {
+    let sum = if add < 0 {
+        current.saturating_sub(add.unsigned_abs())
+    } else {
+        current.checked_add(add.unsigned_abs())?
+    };
+    (sum <= max).then_some(sum)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +68,17 @@ mod tests {
         assert_eq!(admit(&put(KEY_BYTES_MAX + 1, 0)), Err(long_key));
         let large_value = Error::TooLarge { what: "a value of the state", got: 4_097, max: 4_096 };
         assert_eq!(admit(&put(1, VALUE_BYTES_MAX + 1)), Err(large_value));
+    }
+
+    #[test]
+    fn a_counter_stays_between_zero_and_its_ceiling() {
+        assert_eq!(add_to_counter(7, 3, 10), Some(10));
+        assert_eq!(add_to_counter(7, 4, 10), None);
+        assert_eq!(add_to_counter(7, -3, 10), Some(4));
+        assert_eq!(add_to_counter(7, -8, 10), Some(0));
+        assert_eq!(add_to_counter(7, -1, 5), None);
+        assert_eq!(add_to_counter(u64::MAX, 1, u64::MAX), None);
+        assert_eq!(add_to_counter(u64::MAX, i64::MIN, u64::MAX), Some(u64::MAX >> 1));
     }
 
     #[test]

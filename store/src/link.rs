@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::frame::{self, FRAME_FIXED, Header, SALT};
 use crate::heads::{self, StreamHead};
-use crate::keys::{admit, read_counter};
+use crate::keys::{add_to_counter, admit, read_counter};
 use crate::limits::{FRAME_BYTES_MAX, INBOX_ITEMS_MAX, LIVE_STREAMS_MAX};
 use crate::state::State;
 use crate::tail::Draft;
@@ -272,8 +272,9 @@ impl Linker {
                         Some(sum) => read_counter(sum.value.as_deref()),
                         None => read_counter(state.get(key)?.as_deref()),
                     };
-                    let sum = current.checked_add(*add).filter(|sum| sum <= max);
-                    let sum = sum.ok_or(Error::Ceiling { current, add: *add, max: *max })?;
+                    let sum = add_to_counter(current, *add, *max);
+                    let sum =
+                        sum.ok_or(Error::Ceiling { key: key.clone(), current, add: *add, max: *max })?;
                     sums.push(Put { key: key.clone(), value: Some(sum.to_le_bytes().to_vec()) });
                 }
             }

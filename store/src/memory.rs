@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::keys::{admit, lower_bound, read_counter, run_prefix};
+use crate::keys::{add_to_counter, admit, lower_bound, read_counter, run_prefix};
 use crate::limits::INBOX_ITEMS_MAX;
 use crate::{
     Commit, Durability, Epoch, Error, Hash, Head, Loaded, Purge, Purged, Put, Receipt, Record, RecordKind,
@@ -179,8 +179,9 @@ impl Inner {
                     let earlier =
                         sums.iter().rev().find(|sum| sum.key == *key).and_then(|sum| sum.value.as_ref());
                     let current = read_counter(earlier.or_else(|| self.values.get(key)).map(Vec::as_slice));
-                    let sum = current.checked_add(*add).filter(|sum| sum <= max);
-                    let sum = sum.ok_or(Error::Ceiling { current, add: *add, max: *max })?;
+                    let sum = add_to_counter(current, *add, *max);
+                    let sum =
+                        sum.ok_or(Error::Ceiling { key: key.clone(), current, add: *add, max: *max })?;
                     sums.push(Put { key: key.clone(), value: Some(sum.to_le_bytes().to_vec()) });
                 }
             }

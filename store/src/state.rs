@@ -41,8 +41,9 @@ use self::place::{Mark, Place};
 use crate::keys::lower_bound;
 use crate::{Error, Put};
 
-/// sled's own cache.
-pub(crate) const CACHE_BYTES: u64 = 64 << 20;
+/// sled's own cache, as it counts: in memory a page takes about twice its size on disk. It holds the states of some ten
+/// thousand live runs, which are what is read again; what has ended is read from the system's cache.
+pub(crate) const CACHE_BYTES: u64 = 16 << 20;
 
 /// Puts that may wait for sled before `release` blocks: a quarter of a second of its slowest measured rate.
 pub(crate) const LAG_PUTS_MAX: usize = 16_384;

@@ -7,6 +7,7 @@ pub mod harness;
 pub mod life;
 pub mod power;
 pub mod scenario;
+pub mod silent;
 pub mod stores;
 pub mod tools;
 pub mod world;

@@ -5,9 +5,11 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use engine::batch::{self, BadLine, BatchRun, Defaults, Halt, JobsFile, Options, Standing, Summary};
+use engine::batch::{self, BadLine, BatchRun, Defaults, Halt, JobsFile, NewCaps, Options, Standing, Summary};
 use engine::config::{Config, Overrides, Usd};
-use engine::{Engine, query};
+use engine::query::{self, quoted};
+use engine::{CapReached, Engine};
+use model::Budget;
 use serde_json::{Value, json};
 
 use crate::context::{Context, block_on};
@@ -59,13 +61,13 @@ struct Run {
     /// Start no further job once so many have failed: fail=N or fail=P%
     #[arg(long, value_name = "WHEN")]
     halt: Option<Halt>,
-    /// Most dollars of the whole batch (not supported yet)
+    /// Most dollars of the whole batch, however often it is run; 0 for no cap
     #[arg(long, value_name = "X")]
     max_usd: Option<Usd>,
-    /// Most tokens of the whole batch (not supported yet)
+    /// Most tokens of the whole batch; 0 for no cap
     #[arg(long, value_name = "N")]
     max_tokens: Option<u64>,
-    /// Most model calls of the whole batch (not supported yet)
+    /// Most model calls of the whole batch; 0 for no cap
     #[arg(long, value_name = "N")]
     max_calls: Option<u64>,
     /// Say what would be run, and run nothing
@@ -89,11 +91,6 @@ impl Batch {
 
 impl Run {
     fn run(self, context: &Context) -> Result<Status, Failure> {
-        if self.max_usd.is_some() || self.max_tokens.is_some() || self.max_calls.is_some() {
-            return Err(Failure::usage(
-                "limits of a whole batch are not supported yet; give each job its own: max_usd, max_tokens",
-            ));
-        }
         let overrides =
             Overrides { model: self.model.clone(), concurrency: self.concurrency, ..Overrides::default() };
         let config = context.config(&overrides)?;
@@ -138,6 +135,11 @@ impl Run {
             jobs,
             halt: self.halt,
             skips_invalid: self.skip_invalid,
+            caps: NewCaps {
+                calls: self.max_calls,
+                tokens: self.max_tokens,
+                usd_micros: self.max_usd.map(Usd::micros),
+            },
         })
     }
 
@@ -204,13 +206,17 @@ impl Run {
         }
         let summary = batch.finish()?;
         meter.end(&summary.progress);
-        let next = context.next(&format!("batch run {}", self.words()));
+        let words = |raised: Option<CapReached>| format!("batch run {}", self.words(raised));
+        let next = context.next(&words(None));
         if self.json {
             let mut output = context.output();
             output.json(&to_json(&summary, &name, &results, stopped))?;
             output.flush()?;
         }
         say_end(context, &engine, &summary)?;
+        if let Some(reached) = summary.cap_reached {
+            say_cap(&summary, &reached, &context.next(&words(Some(reached))));
+        }
         let open = summary.progress.total.saturating_sub(summary.progress.done);
         if let Some(status) = stopped {
             say(&format!("stopped; {} left; to continue: {next}", count(open, "job")));
@@ -227,8 +233,8 @@ impl Run {
         Ok(Status::of_all(summary.jobs.iter().map(|(_, _, standing)| status_of(standing))))
     }
 
-    /// The flags to type again.
-    fn words(&self) -> String {
+    /// The flags to type again, with a cap raised that was reached.
+    fn words(&self, raised: Option<CapReached>) -> String {
         let mut words = vec![quoted(&self.jobs.display().to_string())];
         let mut flag = |name: &str, value: Option<String>| {
             words.extend(value.map(|value| format!("{name} {}", quoted(&value))));
@@ -242,17 +248,9 @@ impl Run {
         if self.skip_invalid {
             words.push("--skip-invalid".to_owned());
         }
+        words.extend(raised.map(|reached| reached.flag()));
         words.join(" ")
     }
-}
-
-/// A word as a shell reads it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=%,+@".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 fn status_of(standing: &Standing) -> Status {
@@ -310,7 +308,8 @@ fn say_end(context: &Context, engine: &Engine, summary: &Summary) -> Result<(), 
         counted(summary).into_iter().map(|(name, count)| format!("{count} {name}")).collect();
     say(&format!("{jobs}: {}", counts.join(", ")));
     let unmoved = summary.jobs.iter().filter(|(_, _, standing)| match standing {
-        Standing::Parked(_) | Standing::Broken(_) => true,
+        Standing::Parked(_) => standing.shortage_of_batch().is_none(),
+        Standing::Broken(_) => true,
         Standing::Ended(_) | Standing::Stopped | Standing::Going | Standing::Waiting => false,
     });
     for (custom_id, run, standing) in unmoved.take(NAMES_MAX) {
@@ -325,6 +324,15 @@ fn say_end(context: &Context, engine: &Engine, summary: &Summary) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// Jobs that the batch's cap has parked are named once, together.
+fn say_cap(summary: &Summary, reached: &CapReached, next: &str) {
+    let parked =
+        summary.jobs.iter().filter(|(_, _, standing)| standing.shortage_of_batch().is_some()).count();
+    let jobs = count(parked as u64, "job");
+    say(&format!("parked: budget (batch): the batch {reached}; {jobs} to continue"));
+    say(&format!("  next: {next}"));
 }
 
 fn name_of(standing: &Standing) -> &'static str {
@@ -355,7 +363,8 @@ fn to_json(summary: &Summary, batch: &str, results: &std::path::Path, stopped: O
         counted(summary).into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
     let parked = summary.jobs.iter().filter_map(|(custom_id, run, standing)| match standing {
         Standing::Parked(reason) => {
-            Some(json!({ "custom_id": custom_id, "run": run.to_string(), "reason": reason }))
+            let (run, reason) = (run.to_string(), reason.to_string());
+            Some(json!({ "custom_id": custom_id, "run": run, "reason": reason }))
         }
         Standing::Ended(_)
         | Standing::Stopped
@@ -363,10 +372,19 @@ fn to_json(summary: &Summary, batch: &str, results: &std::path::Path, stopped: O
         | Standing::Waiting
         | Standing::Broken(_) => None,
     });
+    let cap_reached = summary.cap_reached.map(|reached| {
+        let CapReached { budget, used, cap, enough } = reached;
+        let number = |amount: u64| match budget {
+            Budget::Usd => json!(amount as f64 / 1e6),
+            Budget::Turns | Budget::Calls | Budget::Tokens => json!(amount),
+        };
+        let (used, cap, enough) = (number(used), number(cap), number(enough));
+        json!({ "budget": budget.name(), "used": used, "cap": cap, "enough": enough })
+    });
     json!({
         "batch": batch, "jobs": summary.progress.total, "done": summary.progress.done, "counts": counts,
         "parked": parked.collect::<Vec<_>>(), "halted": summary.is_halted, "stopped": stopped.is_some(),
-        "results": results,
+        "cap_reached": cap_reached, "results": results,
     })
 }
 

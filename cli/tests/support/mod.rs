@@ -109,12 +109,17 @@ impl Session {
 
     /// Waits until the journal of the newest run says this.
     pub(crate) fn wait_for(&self, wanted: &str) -> String {
+        self.wait_for_many(wanted, 1)
+    }
+
+    /// Waits until the journal of the newest run says this so many times.
+    pub(crate) fn wait_for_many(&self, wanted: &str, times: usize) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let run = self.newest();
             if !run.is_empty() {
                 let journal = self.command(&["journal", &run]).output().unwrap();
-                if String::from_utf8_lossy(&journal.stdout).contains(wanted) {
+                if String::from_utf8_lossy(&journal.stdout).matches(wanted).count() >= times {
                     return run;
                 }
             }

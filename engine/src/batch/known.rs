@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use model::{Outcome, ParkReason, Phase, RunId};
+use model::{Outcome, ParkReason, Phase, RunId, Scope, Shortage};
 use store::Store;
 
 use super::Error;
@@ -27,7 +27,7 @@ pub enum Standing {
     /// It waits for a timer.
     Waiting,
     /// It needs a person, for this reason.
-    Parked(String),
+    Parked(ParkReason),
     /// The engine stopped before it ended.
     Stopped,
     /// The engine could not go on with it, for this reason of its own.
@@ -41,7 +41,7 @@ impl Standing {
     fn of(phase: &Phase) -> Self {
         match phase {
             Phase::Done { outcome, .. } => Self::Ended(*outcome),
-            Phase::Parked { reason, .. } => parked(reason),
+            Phase::Parked { reason, .. } => Self::Parked(reason.clone()),
             Phase::Queued
             | Phase::InjectPending { .. }
             | Phase::Stream { .. }
@@ -49,6 +49,19 @@ impl Standing {
             | Phase::ExecuteTools { .. }
             | Phase::Finalize { .. }
             | Phase::Compact { .. } => Self::Going,
+        }
+    }
+
+    /// What the job's batch lacks for it to go on; none if it waits for something else, or for nothing.
+    pub fn shortage_of_batch(&self) -> Option<Shortage> {
+        match self {
+            Self::Parked(ParkReason::Budget(shortage)) if shortage.scope == Scope::Batch => Some(*shortage),
+            Self::Parked(_)
+            | Self::Going
+            | Self::Waiting
+            | Self::Stopped
+            | Self::Broken(_)
+            | Self::Ended(_) => None,
         }
     }
 
@@ -117,7 +130,8 @@ impl Known {
         path: &Path,
         file: JobsFile,
     ) -> Result<Self, Error> {
-        let mut known = Self { bad: file.bad, ..Self::default() };
+        let tracked = Vec::with_capacity(file.jobs.len());
+        let mut known = Self { bad: file.bad, tracked, ..Self::default() };
         for job in file.jobs {
             let line = job.line;
             if let Some(reason) = known.take(store, engine, batch, job)? {
@@ -201,13 +215,4 @@ fn changed(
         name(accepted, &first.submission.prompts),
         name(job.job.version, &job.job.prompts),
     ))
-}
-
-pub(super) fn parked(reason: &ParkReason) -> Standing {
-    Standing::Parked(match reason {
-        ParkReason::Approval | ParkReason::UnknownOutcome | ParkReason::Quarantine => {
-            reason.name().to_owned()
-        }
-        ParkReason::Budget(label) | ParkReason::Missing(label) => format!("{}: {label}", reason.name()),
-    })
 }

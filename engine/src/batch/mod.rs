@@ -16,6 +16,8 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
+pub use crate::budgets::charged;
+pub use crate::keys::batch_run as run_of;
 pub(crate) use ending::Committed;
 pub use ending::{ResultLine, TokenUsage};
 pub use error::Error;
@@ -23,5 +25,5 @@ pub use halt::Halt;
 pub use jobs::{BadLine, BatchJob, Defaults, JobsFile, LINE_BYTES_MAX};
 pub use known::{Standing, Survey, survey};
 pub use results::Mended;
-pub use run::{BatchRun, Options, Progress, Summary};
+pub use run::{BatchRun, NewCaps, Options, Progress, Summary};
 pub use shared::{SharedWorkspace, shared_workspaces};

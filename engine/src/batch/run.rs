@@ -14,9 +14,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::ending::{Ending, ResultLine};
 use super::joblog::JobLog;
 use super::jobs::{BadLine, JobsFile};
-use super::known::{Known, Standing, Tracked, parked};
+use super::known::{Known, Standing, Tracked};
 use super::results::{Mended, Results};
 use super::{Error, Halt};
+use crate::budgets::{BatchCaps, CapReached};
 use crate::engine::Engine;
 use crate::job::Job;
 use crate::keys;
@@ -40,6 +41,20 @@ pub struct Options {
     pub halt: Option<Halt>,
     /// Lines that cannot be run are left out.
     pub skips_invalid: bool,
+    /// Caps of the whole batch, reservations of calls in flight included. What is named replaces what an earlier run of
+    /// the batch named, 0 removes it.
+    pub caps: NewCaps,
+}
+
+/// Caps that a batch is given; none leaves the one that it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NewCaps {
+    /// Model calls.
+    pub calls: Option<u64>,
+    /// Tokens of all kinds.
+    pub tokens: Option<u64>,
+    /// Micro-dollars.
+    pub usd_micros: Option<u64>,
 }
 
 /// How far a batch is.
@@ -72,6 +87,8 @@ pub struct Summary {
     pub jobs: Vec<(String, RunId, Standing)>,
     /// So many jobs failed that the others were not started.
     pub is_halted: bool,
+    /// The cap of the batch that keeps parked jobs from going on.
+    pub cap_reached: Option<CapReached>,
 }
 
 /// A batch under way.
@@ -186,12 +203,31 @@ impl BatchRun {
         if self.is_halted() {
             return Ok(());
         }
+        self.cap().await?;
         for submitted in self.engine.submit_all(std::mem::take(&mut self.fresh)).await {
             submitted?;
         }
         let live = std::mem::take(&mut self.live);
         if !live.is_empty() {
             self.engine.resume(Some(&live))?;
+        }
+        Ok(())
+    }
+
+    /// Gives the batch its caps, before any call is made under them.
+    async fn cap(&self) -> Result<(), Error> {
+        let NewCaps { calls, tokens, usd_micros } = self.options.caps;
+        let batch = self.options.batch.as_str();
+        let known = self.engine.batch_caps(batch)?;
+        let caps = BatchCaps {
+            calls: calls.unwrap_or(known.calls),
+            tokens: tokens.unwrap_or(known.tokens),
+            usd_micros: usd_micros.unwrap_or(known.usd_micros),
+        };
+        if caps != known {
+            let jobs = &self.options.jobs;
+            let jobs = jobs.canonicalize().map_err(Error::unreadable(jobs))?;
+            self.engine.cap_batch(batch, caps, &jobs).await?;
         }
         Ok(())
     }
@@ -232,8 +268,9 @@ impl BatchRun {
         self.write_held(u64::MAX)?;
         self.sync()?;
         let (is_halted, progress) = (self.is_halted(), self.look());
+        let cap_reached = self.cap_reached()?;
         let named = |job: Tracked| (job.custom_id.into_string(), job.run, job.standing);
-        Ok(Summary { progress, is_halted, jobs: self.tracked.into_iter().map(named).collect() })
+        Ok(Summary { progress, is_halted, cap_reached, jobs: self.tracked.into_iter().map(named).collect() })
     }
 
     /// How far the batch is.
@@ -261,6 +298,12 @@ impl BatchRun {
         progress
     }
 
+    fn cap_reached(&self) -> Result<Option<CapReached>, Error> {
+        let shortage = self.tracked.iter().find_map(|job| job.standing.shortage_of_batch());
+        let reached = |shortage| CapReached::of(&**self.engine.store(), &self.options.batch, shortage);
+        Ok(shortage.map(reached).transpose()?)
+    }
+
     fn is_halted(&self) -> bool {
         self.options.halt.is_some_and(|halt| halt.is_reached(self.failed, self.tracked.len() as u64))
     }
@@ -272,7 +315,7 @@ impl BatchRun {
         job.standing = match rest {
             None => Standing::Going,
             Some(Rest::Waiting { .. }) => Standing::Waiting,
-            Some(Rest::Parked(reason)) => parked(&reason),
+            Some(Rest::Parked(reason)) => Standing::Parked(reason),
             Some(Rest::Stopped) => Standing::Stopped,
             Some(Rest::Failed(reason)) => Standing::Broken(reason),
             Some(Rest::Done { outcome, .. }) => Standing::Ended(outcome),

@@ -1,17 +1,73 @@
 //! What must hold between keys once all layers are merged.
 //!
-//! Owns the checks that need more than one key. It must never change a value, nor follow a name from one
-//! table to another: what `model`, `fallback` and `profiles` name is looked up when a run asks for it.
+//! Owns the checks that need more than one key. It must never change a value. What `model` names is looked up when a run
+//! asks for it: a program may bring models of its own. What `fallback` and `profiles` name is needed when something
+//! else has failed already, so it must be there from the start.
+
+use model::guard::profiles::PROFILES_MAX;
 
 use super::draft::Draft;
+use super::error::did_you_mean;
 use super::position::Origin;
-use super::unknown::join;
-use super::{Api, Mistake};
+use super::unknown::{join, nearest};
+use super::{Api, FALLBACKS_MAX, Mistake};
 
 /// The mistakes of the merged configuration as a whole.
 pub(super) fn mistakes(draft: &Draft) -> Vec<Mistake> {
     let models = draft.declared("models").flat_map(|(name, at)| of_model(draft, name, at));
-    models.chain(draft.declared("profiles").filter_map(|(name, at)| of_profile(draft, name, at))).collect()
+    let profiles = draft.declared("profiles").filter_map(|(name, at)| of_profile(draft, name, at));
+    models.chain(profiles).chain(of_fallback(draft)).collect()
+}
+
+/// Every fallback is a model, and named once.
+fn of_fallback(draft: &Draft) -> Vec<Mistake> {
+    let is_path = |name: &str| name.starts_with("rehearsal:") || name.starts_with("replay:");
+    let models = draft.config.models.keys().map(String::as_str);
+    let names = &draft.config.defaults.fallback;
+    of_names(draft, "defaults.fallback", names, FALLBACKS_MAX, |name| {
+        if is_path(name) { None } else { not_configured("model", name, models.clone()) }
+    })
+}
+
+/// Every profile of a model is configured, and named once.
+fn of_profiles(draft: &Draft, table: &str, names: &[String]) -> Vec<Mistake> {
+    let profiles = draft.config.profiles.keys().map(String::as_str);
+    let key = join(table, "profiles");
+    of_names(draft, &key, names, PROFILES_MAX, |name| not_configured("profile", name, profiles.clone()))
+}
+
+/// What is wrong with a name that is not among the known ones of its kind.
+fn not_configured<'a>(
+    kind: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> Option<String> {
+    if known.clone().any(|known| known == name) {
+        return None;
+    }
+    let next = match nearest(name, known) {
+        meant @ Some(_) => did_you_mean(meant),
+        None => format!("; add a table [{}]", join(&format!("{kind}s"), name)),
+    };
+    Some(format!("{kind} `{name}` is not configured{next}"))
+}
+
+/// The mistakes in a list of names, at the place of its key.
+fn of_names(
+    draft: &Draft,
+    key: &str,
+    names: &[String],
+    most: usize,
+    wrong: impl Fn(&str) -> Option<String>,
+) -> Vec<Mistake> {
+    let Some(at) = draft.origins.get(key) else { return Vec::new() };
+    let is_twice = |position: usize| names.iter().position(|name| *name == names[position]) != Some(position);
+    let twice = (0..names.len()).find(|position| is_twice(*position));
+    let twice = twice.map(|position| format!("`{}` is named twice: keep the first", names[position]));
+    let many = (names.len() > most).then(|| format!("{} names, at most {most} are used", names.len()));
+    let unknown = names.iter().filter_map(|name| wrong(name));
+    let reasons = unknown.chain(twice).chain(many);
+    reasons.map(|reason| Mistake { at: at.clone(), message: format!("`{key}`: {reason}") }).collect()
 }
 
 fn of_model(draft: &Draft, name: &str, at: &Origin) -> Vec<Mistake> {
@@ -37,7 +93,8 @@ fn of_model(draft: &Draft, name: &str, at: &Origin) -> Vec<Mistake> {
         .into_iter()
         .filter(|key| model.price.is_some() && !draft.origins.contains_key(&join(&price, key)));
     let unpriced = unpriced.map(|key| format!("`{price}` has no `{key}`: add dollars per million tokens"));
-    missing.into_iter().chain(unpriced).map(mistake).collect()
+    let unknown = of_profiles(draft, &table, &model.profiles);
+    missing.into_iter().chain(unpriced).map(mistake).chain(unknown).collect()
 }
 
 /// A profile has one source of its key. A later layer may replace the other kind; no layer may give both.

@@ -133,6 +133,9 @@ impl Draft {
         } = flags.clone();
         let origins = &mut self.origins;
         let defaults = Arc::make_mut(&mut self.config.defaults);
+        // Whoever asks for another model than the configured one wants just that one.
+        let is_strict = model.is_some() && model != defaults.model;
+        replace(origins, "defaults.fallback", &mut defaults.fallback, is_strict.then(Vec::new));
         replace(origins, "defaults.model", &mut defaults.model, model.map(Some));
         replace(origins, "defaults.tools", &mut defaults.tools, tools);
         replace(origins, "defaults.timeout_s", &mut defaults.timeout_s, timeout_s);

@@ -26,6 +26,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::NaiveDate;
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,9 @@ pub const SECONDS_MAX: u64 = 10 * 365 * 24 * 3600;
 
 /// The bounds of `tools.NAME.output_bytes_max`: room for the note of what was cut, and one journal frame.
 pub const OUTPUT_BYTES: std::ops::RangeInclusive<u64> = 1024..=16 << 20;
+
+/// The most models that `defaults.fallback` may name.
+pub const FALLBACKS_MAX: usize = 16;
 
 /// The bounds of `tools.NAME.output_spool_bytes_max`: a page, and one terabyte.
 pub const OUTPUT_SPOOL_BYTES: std::ops::RangeInclusive<u64> = 4096..=1 << 40;
@@ -176,6 +180,11 @@ impl Model {
     pub fn idle_timeout_s(&self) -> u64 {
         let unset = if self.base_url.is_some() { 300 } else { 120 };
         self.idle_timeout_s.unwrap_or(unset)
+    }
+
+    /// The same as a duration; none is never.
+    pub fn idle_timeout(&self) -> Option<Duration> {
+        Some(Duration::from_secs(self.idle_timeout_s())).filter(|timeout| !timeout.is_zero())
     }
 }
 

@@ -82,8 +82,8 @@ impl Act {
         let handle = engine.handle(run);
         let key = Some(key);
         match self {
-            Self::Steer { text } => handle.steer(Message::user(text, engine.now()), key).await,
-            Self::FollowUp { text } => handle.follow_up(Message::user(text, engine.now()), key).await,
+            Self::Steer { text } => handle.steer(message(text, engine)?, key).await,
+            Self::FollowUp { text } => handle.follow_up(message(text, engine)?, key).await,
             Self::Cancel { reason } => handle.cancel(reason, key).await,
             Self::Approve { turn, call } => handle.decide(*turn, *call, Approval::Approve, key).await,
             Self::Deny { turn, call, reason } => {
@@ -97,4 +97,12 @@ impl Act {
             Self::Extend(by) => handle.extend(*by, key).await,
         }
     }
+}
+
+/// A message that says something.
+fn message(text: &str, engine: &Engine) -> Result<Message, Error> {
+    if text.trim().is_empty() {
+        return Err(Error::Job("the message is empty; say what the model is to be told".to_owned()));
+    }
+    Ok(Message::user(text, engine.now()))
 }

@@ -17,6 +17,7 @@ use super::Driver;
 use crate::crash_point;
 use crate::error::Error;
 use crate::keys;
+use crate::profiles::HealthChange;
 
 /// Wait between tries while the disk refuses to take a commit.
 const DISK_RETRY: Duration = Duration::from_secs(1);
@@ -63,6 +64,11 @@ impl Driver {
                         () = tokio::time::sleep(DISK_RETRY) => input = moved.input,
                     }
                 }
+                Err(error @ store::Error::Ceiling { .. }) => {
+                    let fact = self.call_refused(error, effect.as_ref(), moved.input.fact)?;
+                    let Some(fact) = fact else { return Ok(()) };
+                    input = Input { fact, ..moved.input };
+                }
                 Err(store::Error::TooLarge { what, got, max }) => {
                     let words = format!("{what} is {got} bytes, at most {max} fit in the journal");
                     input = Input { fact: smaller(moved.input.fact, &words)?, ..moved.input };
@@ -79,11 +85,20 @@ impl Driver {
     }
 
     async fn commit(&mut self, after: &RunState, moved: &Moved) -> Result<bool, store::Error> {
-        let is_durable = needs_barrier(&self.effects, after);
+        self.hold_reservation(after);
+        let verdict = self.verdict(after, &moved.input.fact);
+        let health = match &verdict {
+            Some(verdict) => self.shared.profiles.change(verdict).await,
+            None => None,
+        };
+        // What other runs go by is not taken back.
+        let is_durable = health.is_some() || needs_barrier(&self.effects, after);
         let mut encoded = self.encoded.clone();
         let changes = encoded.update(&self.state, after);
         let is_done = matches!(after.core.phase, Phase::Done { .. });
         let run = keys::run_key(self.run);
+        let mut puts = self.puts(changes, moved, is_done);
+        puts.extend(health.as_ref().map(HealthChange::put));
         let commit = Commit {
             stream: Stream::Run(run),
             expect_seq: after.core.seq,
@@ -96,9 +111,9 @@ impl Driver {
                 ends_stream: is_done,
             },
             payload: moved.to_bytes(),
-            puts: self.puts(changes, moved, is_done),
+            puts,
             state_hash: Hash(encoded.state_hash()),
-            requires: self.requires(moved, is_done),
+            requires: self.requires(after, moved, is_done),
             durability: if is_durable { Durability::Durable } else { Durability::Ordered },
         };
         let ticket = self.shared.store.commit(commit);
@@ -108,24 +123,26 @@ impl Driver {
             // It never reached the writer. Whatever else befalls an ordered commit is met at the next barrier.
             return Err(error);
         }
+        health.into_iter().for_each(HealthChange::keep);
         self.encoded = encoded;
         Ok(is_durable)
     }
 
-    /// Nothing that was acknowledged is left behind by an end, and an end gets its place in its batch. A run continues
-    /// the newest run of its session, which must not be purged at that moment.
-    fn requires(&self, moved: &Moved, is_done: bool) -> Vec<Require> {
+    /// Nothing that was acknowledged is left behind by an end, and an end gets its place in its batch. The batch counts
+    /// what the run counts. A run continues the newest run of its session, which must not be purged at that moment.
+    fn requires(&self, after: &RunState, moved: &Moved, is_done: bool) -> Vec<Require> {
+        let mut requires = self.charges(after);
         if let Fact::Admitted(admission) = &moved.input.fact {
             let key = keys::session(&self.fold.submission().session);
             let value = admission.previous.map(|previous| previous.0.to_vec());
-            return vec![Require::Holds { key, value }];
+            requires.push(Require::Holds { key, value });
         }
-        if !is_done {
-            return Vec::new();
+        if is_done {
+            requires.push(Require::InboxLen { run: keys::run_key(self.run), len: self.inbox.len() });
+            let place = |batch: &String| Require::Ceiling { key: keys::ends(batch), add: 1, max: u64::MAX };
+            requires.extend(self.facts.batch.as_ref().map(place));
         }
-        let seen = Require::InboxLen { run: keys::run_key(self.run), len: self.inbox.len() };
-        let place = |batch: &String| Require::Ceiling { key: keys::ends(batch), add: 1, max: u64::MAX };
-        std::iter::once(seen).chain(self.facts.batch.as_ref().map(place)).collect()
+        requires
     }
 
     fn puts(&self, changes: Vec<Change>, moved: &Moved, is_done: bool) -> Vec<Put> {
@@ -162,8 +179,12 @@ impl Driver {
         if after.core.spent.turns > self.state.core.spent.turns {
             self.shared.turns.fetch_add(1, Ordering::Relaxed);
         }
+        if self.state.core.crashes.is_tried && !after.core.crashes.is_tried {
+            self.shared.suspects.pass(self.run);
+        }
         self.effects = after.effects();
         self.state = after;
+        self.settle_reservation();
         let inbox = &self.inbox;
         let shown = self.fold.apply(seq, &moved, &|position| inbox.message(position))?;
         for entry in shown.entries {

@@ -12,6 +12,7 @@ use model::input::Submission;
 use model::phase::EntryRef;
 use model::{JsonText, Message, Millis, Record, RunId, RunState};
 use store::{Store, Stream};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::context::Context;
@@ -33,8 +34,13 @@ pub(crate) struct First {
 }
 
 impl Driver {
-    /// Takes over a run whose state is committed.
-    pub(crate) fn load(shared: Arc<Shared>, run: RunId, attached: Attached) -> Result<Self, Error> {
+    /// Takes over a run whose state is committed. `loading` is held until the driver waits for the first time.
+    pub(crate) fn load(
+        shared: Arc<Shared>,
+        run: RunId,
+        attached: Attached,
+        loading: Option<OwnedSemaphorePermit>,
+    ) -> Result<Box<Self>, Error> {
         let store = &*shared.store;
         let (state, inbox_len) = load_state(store, run)?.ok_or_else(|| Error::NoSuchRun(run.to_string()))?;
         let first = read_first(store, run)?;
@@ -56,7 +62,11 @@ impl Driver {
         };
         let (encoded, _) = Encoded::all(&state);
         let is_eventful = attached.sink.is_some();
-        let mut driver = Self {
+        let batch = facts.batch.as_deref();
+        let budget = batch.map(|batch| shared.budgets.of(store, batch)).transpose()?;
+        let mut driver = Box::new(Self {
+            budget,
+            reservation: None,
             watched,
             attached,
             run,
@@ -74,6 +84,8 @@ impl Driver {
             model: None,
             request: None,
             refused_request: None,
+            session_profile: None,
+            paying: None,
             plans: Vec::new(),
             takeovers: Vec::new(),
             updates: None,
@@ -84,8 +96,10 @@ impl Driver {
             left_over: Vec::new(),
             is_stopping: false,
             sink_failure: None,
+            loading,
+            seat: None,
             shared,
-        };
+        });
         driver.inbox.skip_to(first_needed(&driver.state.core.cursors).min(inbox_len));
         driver.read_inbox()?;
         driver.read_context()?;

@@ -3,6 +3,8 @@
 //! Owns the loop and nothing else: what follows from an outcome is `model`'s, how an effect is performed is in the files
 //! beside this one. No effect is performed before the barrier that covers the state it follows from.
 
+mod asleep;
+mod budget;
 mod commit;
 mod context;
 mod durable;
@@ -11,6 +13,7 @@ mod inbox;
 mod load;
 mod model_call;
 mod perform;
+mod profile;
 mod recover;
 mod tool_call;
 
@@ -19,23 +22,26 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use model::encode::Encoded;
 use model::inbox::Control;
 use model::input::{Failure, RecoveryClass};
 use model::phase::StreamStage;
 use model::{Effect, Fact, Label, Millis, Phase, RunId, RunState};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use asleep::Asleep;
 pub(crate) use load::{decode_moved, inbox_message, load_state, read_first, session_context};
 
 use self::context::Context;
 use self::inbox::Inbox;
 use self::model_call::{ModelCall, ModelNews};
 use self::tool_call::{PlannedCall, Takeover, ToolUpdate, ToolUpdates};
+use crate::budgets::{BatchBudget, Reservation};
 use crate::error::Error;
 use crate::fold::Fold;
 use crate::job::JobFacts;
@@ -66,6 +72,14 @@ impl Attached {
     }
 }
 
+/// Why a driver returns.
+pub(crate) enum Paused {
+    /// Nothing moves the run by itself.
+    Rests(Left),
+    /// Its model has not answered yet, and nothing else is under way.
+    Sleeps(Asleep),
+}
+
 /// What a driver leaves behind.
 pub(crate) struct Left {
     /// Where the run rests.
@@ -93,6 +107,10 @@ pub(crate) struct Driver {
     run: RunId,
     submitted_at: Millis,
     facts: Arc<JobFacts>,
+    /// What the run shares with its batch.
+    budget: Option<Arc<BatchBudget>>,
+    /// Held while a call is asked for or in flight.
+    reservation: Option<Reservation>,
     origin: Arc<Origin>,
 
     state: RunState,
@@ -109,6 +127,11 @@ pub(crate) struct Driver {
     request: Option<Request>,
     /// Why the request whose intent was committed cannot be made.
     refused_request: Option<Failure>,
+    /// Position of the profile that the session uses, among those of the requested model; looked up when the first
+    /// request of this driver is prepared.
+    session_profile: Option<u8>,
+    /// Name of the profile that pays for the call under way.
+    paying: Option<Arc<str>>,
     plans: Vec<PlannedCall>,
     /// Calls that a former owner started, by turn and index.
     takeovers: Vec<((u32, u16), Takeover)>,
@@ -125,6 +148,26 @@ pub(crate) struct Driver {
     left_over: Vec<std::path::PathBuf>,
     is_stopping: bool,
     sink_failure: Option<String>,
+    /// Held until the driver waits for the first time.
+    loading: Option<OwnedSemaphorePermit>,
+    /// The driver stays in memory while it waits for its model.
+    seat: Option<OwnedSemaphorePermit>,
+}
+
+/// What a driver waited for.
+enum Happened {
+    /// The engine stops.
+    Stop,
+    /// The program's abort or the deadline, which the loop looks at by itself.
+    Due,
+    /// A tool told a part of its result.
+    Updated(ToolUpdate),
+    /// An effect was performed.
+    Performed(Performed),
+    /// The model's stream told something.
+    Told(ModelNews),
+    /// Something was accepted into the inbox.
+    Accepted,
 }
 
 /// Longest wait for a model call or a tool to end by itself after an abort; then it is dropped.
@@ -134,8 +177,8 @@ const ABORT_GRACE: Duration = Duration::from_millis(100);
 const UNNAMED_ABORT: &str = "Agent run aborted";
 
 impl Driver {
-    /// Moves the run until it rests.
-    pub(crate) async fn drive(&mut self) -> Result<Left, Error> {
+    /// Moves the run until it rests or sleeps.
+    pub(crate) async fn drive(&mut self) -> Result<Paused, Error> {
         loop {
             if !self.is_stopping && self.shared.stop.is_cancelled() {
                 self.stop();
@@ -145,8 +188,7 @@ impl Driver {
                 Box::pin(self.settle()).await?;
             }
             if let Some(rest) = self.rest() {
-                let inbox_len = self.inbox.len();
-                let left = Left { rest, inbox_len };
+                let left = Paused::Rests(Left { rest, inbox_len: self.inbox.len() });
                 return self.sink_failure.take().map_or(Ok(left), |failure| Err(Error::Sink(failure)));
             }
             if self.shared.drain.is_cancelled() && !self.is_stopping && self.is_between_turns() {
@@ -156,11 +198,21 @@ impl Driver {
                 self.step(None, fact).await?;
             } else if self.is_stopping && self.active.is_empty() {
                 self.step(None, Fact::Stopped).await?;
-                return Ok(Left { rest: Rest::Stopped, inbox_len: self.inbox.len() });
+                return Ok(Paused::Rests(Left { rest: Rest::Stopped, inbox_len: self.inbox.len() }));
             } else if let Some(Performed { effect, fact }) = Box::pin(self.perform()).await? {
                 self.step(Some(effect), fact).await?;
             } else {
-                self.wait().await?;
+                // What it had to commit before it could wait, it has committed: the next one may be loaded.
+                self.loading = None;
+                self.arm_deadline();
+                let happened = match self.next().now_or_never() {
+                    Some(happened) => happened,
+                    None => match self.fall_asleep() {
+                        Some(asleep) => return Ok(Paused::Sleeps(asleep)),
+                        None => self.next().await,
+                    },
+                };
+                self.take_in(happened).await?;
             }
         }
     }
@@ -207,7 +259,7 @@ impl Driver {
         self.inbox.has_control(&self.state.core.cursors)
     }
 
-    /// A cancel, a person's decision or the deadline: they go before whatever the phase would do next.
+    /// A cancel, a person's decision, the deadline or a quarantine: they go before whatever the phase would do next.
     fn next_decision(&mut self) -> Option<Fact> {
         if let Some(fact) = self.abort_of_program() {
             return Some(fact);
@@ -218,7 +270,16 @@ impl Driver {
         let core = &self.state.core;
         let is_counting = core.abort.is_none() && core.deadline.paused_since.is_none();
         let is_past = core.deadline.at.is_some_and(|at| at <= self.shared.clock.now());
-        (is_counting && is_past).then_some(Fact::DeadlinePassed)
+        if is_counting && is_past {
+            return Some(Fact::DeadlinePassed);
+        }
+        let is_held = core.abort.is_none() && core.crashes.verdict().is_some() && self.is_under_way();
+        is_held.then_some(Fact::Quarantined)
+    }
+
+    /// The run has begun, and neither waits for a person nor has ended.
+    fn is_under_way(&self) -> bool {
+        !matches!(self.state.core.phase, Phase::Queued | Phase::Parked { .. } | Phase::Done { .. })
     }
 
     fn abort_of_program(&self) -> Option<Fact> {
@@ -265,27 +326,36 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits for the next thing to happen, and takes it in.
-    async fn wait(&mut self) -> Result<(), Error> {
-        self.arm_deadline();
+    /// Waits for the next thing to happen. May be dropped at any moment: what has happened then happens again.
+    async fn next(&mut self) -> Happened {
         let abort = self.attached.abort.as_ref().map(|abort| abort.token.clone());
         let is_aborting = self.state.core.abort.is_some();
         tokio::select! {
             biased;
-            () = self.shared.stop.cancelled(), if !self.is_stopping => self.stop(),
-            () = cancelled(abort.as_ref()), if abort.is_some() && !is_aborting => {}
-            Some(update) = next_update(&mut self.updates), if self.updates.is_some() => {
-                Box::pin(self.publish_tool_update(update)).await;
-            }
+            () = self.shared.stop.cancelled(), if !self.is_stopping => Happened::Stop,
+            () = cancelled(abort.as_ref()), if abort.is_some() && !is_aborting => Happened::Due,
+            Some(update) = next_update(&mut self.updates), if self.updates.is_some() => Happened::Updated(update),
             Some(performed) = self.performing.next(), if !self.performing.is_empty() => {
+                Happened::Performed(performed)
+            }
+            news = next_news(&mut self.model, &self.cancel), if self.model.is_some() => Happened::Told(news),
+            () = self.watched.inbox.notified() => Happened::Accepted,
+            () = elapsed(&mut self.deadline), if self.deadline.is_some() && !is_aborting => Happened::Due,
+        }
+    }
+
+    /// Takes in what has happened.
+    async fn take_in(&mut self, happened: Happened) -> Result<(), Error> {
+        match happened {
+            Happened::Stop => self.stop(),
+            Happened::Due => {}
+            Happened::Updated(update) => Box::pin(self.publish_tool_update(update)).await,
+            Happened::Performed(performed) => {
                 Box::pin(self.flush_tool_updates()).await;
                 self.step(Some(performed.effect), performed.fact).await?;
             }
-            news = next_news(&mut self.model, &self.cancel), if self.model.is_some() => {
-                Box::pin(self.take_news(news)).await?;
-            }
-            () = self.watched.inbox.notified() => self.read_inbox()?,
-            () = elapsed(&mut self.deadline), if self.deadline.is_some() && !is_aborting => {}
+            Happened::Told(news) => Box::pin(self.take_news(news)).await?,
+            Happened::Accepted => self.read_inbox()?,
         }
         Ok(())
     }
@@ -308,6 +378,9 @@ impl Driver {
     /// The whole name of the model in force; the state keeps the beginning of a long one.
     fn model_name(&self) -> &str {
         let model = &self.state.core.model;
+        if let Some(candidate) = self.facts.candidate(model) {
+            return &candidate.model;
+        }
         let whole = self.facts.model.as_deref().filter(|_| *model == self.fold.submission().model);
         whole.unwrap_or(model.as_str())
     }

@@ -2,14 +2,19 @@
 //!
 //! Owns the time between the durable intent and the committed answer. It must never ask again: a retry is a new intent.
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll, ready};
+use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use futures_util::{FutureExt, StreamExt};
 use model::answer::settle;
-use model::input::{FailureKind, Routes};
-use model::message::{AssistantMessage, StopReason};
-use model::{Block, Effect, Fact, Message, Phase};
+use model::input::{Failure, FailureKind};
+use model::message::{AssistantMessage, StopReason, Usage};
+use model::{Block, Effect, Fact, Message, Millis, Phase};
+use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::perform::failure;
@@ -21,15 +26,26 @@ use crate::runs::Live;
 
 /// A call under way.
 pub(super) struct ModelCall {
-    effect: Effect,
+    turn: u32,
+    attempt: u32,
+    /// The model's name, and when the call began.
+    model: String,
+    at: Millis,
     stream: BoxStream<'static, StreamEvent>,
-    partial: AssistantMessage,
+    /// What has arrived; none before the first part.
+    partial: Option<Box<AssistantMessage>>,
     /// The first byte has arrived, and nobody was told yet.
     is_opening: bool,
+    /// The longest silence.
+    idle_timeout: Option<Duration>,
+    /// When the silence gets too long; none while there is news.
+    watchdog: Option<Pin<Box<Sleep>>>,
+    /// What the call is charged if nobody learns what it used.
+    reserved: Usage,
 }
 
 /// What the stream told.
-pub(super) enum ModelNews {
+pub(crate) enum ModelNews {
     /// No call is under way.
     Nothing,
     /// The first byte is there, and no more yet.
@@ -39,46 +55,86 @@ pub(super) enum ModelNews {
     /// The answer is complete.
     Answered(Box<AssistantMessage>),
     /// The call failed.
-    Failed(model::input::Failure),
+    Failed(Failure),
 }
 
 impl ModelCall {
+    /// The effect that it performs.
+    pub(super) fn effect(&self) -> Effect {
+        Effect::CallModel { turn: self.turn, attempt: self.attempt }
+    }
+
     /// What comes next. After an abort the stream has a moment to end by itself.
     pub(super) async fn next(&mut self, cancel: &CancellationToken) -> ModelNews {
-        loop {
-            let event = match self.stream.next().now_or_never() {
-                Some(event) => event,
-                // Nobody hears of an opening that is followed by the whole answer at once.
-                None if std::mem::take(&mut self.is_opening) => return ModelNews::Opened,
-                None => {
-                    tokio::select! {
-                        biased;
-                        event = self.stream.next() => event,
-                        () = grace_after(cancel) => return ModelNews::Answered(Box::new(self.aborted())),
-                    }
-                }
-            };
-            match event {
-                Some(StreamEvent::Opened) => self.is_opening = true,
-                Some(StreamEvent::Update(update)) => {
-                    grow(&mut self.partial, &update);
-                    return ModelNews::Update(update);
-                }
-                Some(StreamEvent::Done(message)) => return ModelNews::Answered(message),
-                Some(StreamEvent::Failed(failure)) => return ModelNews::Failed(failure),
-                None => {
-                    let words = "the stream ended without an answer";
-                    return ModelNews::Failed(failure(FailureKind::Missing, words));
-                }
-            }
+        tokio::select! {
+            biased;
+            news = poll_fn(|context| self.poll(context)) => news,
+            () = grace_after(cancel) => ModelNews::Answered(Box::new(self.aborted())),
         }
     }
 
-    fn aborted(&self) -> AssistantMessage {
+    /// What comes next, if it is there.
+    pub(super) fn poll(&mut self, context: &mut task::Context<'_>) -> Poll<ModelNews> {
+        loop {
+            let event = match self.stream.poll_next_unpin(context) {
+                Poll::Ready(event) => event,
+                // Nobody hears of an opening that is followed by the whole answer at once.
+                Poll::Pending if std::mem::take(&mut self.is_opening) => {
+                    return Poll::Ready(ModelNews::Opened);
+                }
+                Poll::Pending => {
+                    ready!(self.poll_silence(context));
+                    return Poll::Ready(ModelNews::Failed(self.fallen_silent()));
+                }
+            };
+            self.watchdog = None;
+            return Poll::Ready(match event {
+                Some(StreamEvent::Opened) => {
+                    self.is_opening = true;
+                    continue;
+                }
+                Some(StreamEvent::Update(update)) => {
+                    grow(self.partial(), &update);
+                    ModelNews::Update(update)
+                }
+                Some(StreamEvent::Done(message)) => ModelNews::Answered(message),
+                Some(StreamEvent::Failed(failure)) => ModelNews::Failed(failure),
+                None => {
+                    let words = "the stream ended without an answer";
+                    ModelNews::Failed(failure(FailureKind::Missing, words))
+                }
+            });
+        }
+    }
+
+    /// The answer so far.
+    fn partial(&mut self) -> &mut AssistantMessage {
+        self.partial.get_or_insert_with(|| Box::new(opening(&self.model, self.at)))
+    }
+
+    fn aborted(&mut self) -> AssistantMessage {
         AssistantMessage {
             stop_reason: StopReason::Aborted,
             error_message: Some("aborted".to_owned()),
-            ..self.partial.clone()
+            usage: self.reserved,
+            ..self.partial().clone()
+        }
+    }
+
+    /// Ready when the call has been silent for too long. Whoever waits again goes on with the same silence.
+    fn poll_silence(&mut self, context: &mut task::Context<'_>) -> Poll<()> {
+        let Some(timeout) = self.idle_timeout else { return Poll::Pending };
+        let watchdog = self.watchdog.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        watchdog.as_mut().poll(context)
+    }
+
+    fn fallen_silent(&self) -> Failure {
+        let is_text = |block: &Block| matches!(block, Block::Text(text) if !text.trim().is_empty());
+        let seconds = self.idle_timeout.unwrap_or_default().as_secs_f64();
+        Failure {
+            had_text: self.partial.iter().flat_map(|partial| &partial.content).any(is_text),
+            usage: self.reserved,
+            ..failure(FailureKind::Idle, &format!("nothing arrived for {seconds} s"))
         }
     }
 }
@@ -97,7 +153,7 @@ impl Driver {
         }
         let request = match self.request.take() {
             Some(request) => request,
-            None => self.request(turn, attempt).await,
+            None => self.request(turn, attempt, self.state.core.retries.profile).await,
         };
         let provider = match self.shared.models.resolve(&request.model, &self.shared.config) {
             Ok(provider) => provider,
@@ -106,15 +162,27 @@ impl Driver {
                 return Ok(Some(self.call_failed(failure)));
             }
         };
-        let partial = opening(&request.model, self.shared.clock.now());
+        let (model, at) = (request.model.clone(), self.shared.clock.now());
+        let idle_timeout = provider.idle_timeout();
+        self.paying = request.profile.as_deref().map(Arc::from);
         let stream = provider.stream(request, self.cancel.clone());
-        let effect = Effect::CallModel { turn, attempt };
-        self.model = Some(ModelCall { effect, stream, partial, is_opening: false });
+        self.model = Some(ModelCall {
+            turn,
+            attempt,
+            model,
+            at,
+            stream,
+            partial: None,
+            is_opening: false,
+            idle_timeout,
+            watchdog: None,
+            reserved: self.state.core.spent.reserved,
+        });
         Ok(None)
     }
 
     /// Takes in what the stream told.
-    pub(super) async fn take_news(&mut self, news: ModelNews) -> Result<(), Error> {
+    pub(crate) async fn take_news(&mut self, news: ModelNews) -> Result<(), Error> {
         match news {
             ModelNews::Nothing => Ok(()),
             ModelNews::Opened => self.open_stream().await,
@@ -132,8 +200,9 @@ impl Driver {
     }
 
     /// A failed call, with what else could be asked now.
-    fn call_failed(&self, failure: model::input::Failure) -> Fact {
-        Fact::ModelFailed { failure, routes: Routes::default() }
+    fn call_failed(&self, failure: Failure) -> Fact {
+        let routes = self.routes(&failure);
+        Fact::ModelFailed { failure, routes }
     }
 
     async fn end_call(&mut self, fact: Fact) -> Result<(), Error> {
@@ -142,7 +211,7 @@ impl Driver {
         if call.is_opening && self.attached.sink.is_some() {
             self.open_stream().await?;
         }
-        self.step(Some(call.effect), fact).await
+        self.step(Some(call.effect()), fact).await
     }
 
     async fn open_stream(&mut self) -> Result<(), Error> {
@@ -160,8 +229,8 @@ impl Driver {
         if self.model.as_ref().is_some_and(|call| call.is_opening) {
             self.open_stream().await?;
         }
-        let Some(call) = &self.model else { return Ok(()) };
-        let message = Arc::new(Message::Assistant(Box::new(call.partial.clone())));
+        let Some(call) = &mut self.model else { return Ok(()) };
+        let message = Arc::new(Message::Assistant(Box::new(call.partial().clone())));
         let event = AgentEvent::MessageUpdate { message, update };
         self.publish_live(event).await;
         Ok(())

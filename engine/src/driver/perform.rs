@@ -3,9 +3,11 @@
 //! Owns the way from an effect to its performance. Each effect is performed once while it stands in the state.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::input::{Admission, DrainedItem, Failure, FailureKind, Request as Intended};
-use model::message::{Role, UserMessage};
+use model::limits::COMPACTION_MS_MAX;
+use model::message::{Role, Usage, UserMessage};
 use model::phase::EntryRef;
 use model::{Block, Effect, Fact, Label, Message, Source};
 
@@ -15,8 +17,11 @@ use super::{Driver, Performed};
 use crate::error::Error;
 use crate::harness::default_conversion;
 use crate::keys;
-use crate::provider::{Prepared, Request};
+use crate::provider::{Intent, Prepared, Request};
 use crate::tool::ToolSpec;
+
+/// The longest that a summary may take.
+const COMPACTION_MAX: Duration = Duration::from_millis(COMPACTION_MS_MAX);
 
 impl Driver {
     /// Starts every effect that is not under way. Answers the first that is already done.
@@ -62,7 +67,7 @@ impl Driver {
                 let left = until.since(self.shared.clock.now());
                 let performed = Performed { effect, fact: Fact::TimerFired };
                 self.performing.push(Box::pin(async move {
-                    tokio::time::sleep(std::time::Duration::from_millis(left)).await;
+                    tokio::time::sleep(Duration::from_millis(left)).await;
                     performed
                 }));
                 Ok(None)
@@ -83,16 +88,22 @@ impl Driver {
         let previous = store.scan(&key, None, 1)?.into_iter().find_map(|(_, value)| {
             Some(model::RunId(value.as_slice().try_into().ok()?)).filter(|previous| *previous != self.run)
         });
-        let mut window = None;
+        let (mut window, mut critical_tool_loop_seen) = (None, false);
         if let Some(previous) = previous {
-            window = load_state(store, previous)?.map(|(state, _)| state.window);
+            if let Some((state, _)) = load_state(store, previous)? {
+                // A prompt gives the model a new chance; a continuation does not.
+                let is_continuation = self.fold.submission().prompts.is_empty();
+                critical_tool_loop_seen = is_continuation && state.core.critical_tool_loop_seen;
+                window = Some(state.window);
+            }
             let own = std::mem::take(&mut self.context).into_entries();
             for entry in session_context(store, previous)?.into_iter().chain(own) {
                 self.context.push(entry);
             }
         }
         let window = window.filter(|window| !window.is_empty());
-        Ok(Admission { previous, window, is_tainted: self.context.is_tainted() })
+        let is_tainted = self.context.is_tainted();
+        Ok(Admission { previous, window, critical_tool_loop_seen, is_tainted })
     }
 
     /// The messages that the phase injects.
@@ -130,49 +141,58 @@ impl Driver {
                 Source::Prompt | Source::Steering => sources.steering(self.run).await,
                 Source::FollowUp => sources.follow_up(self.run).await,
             };
-            for message in messages {
+            let poll = self.poll_key();
+            for (n, message) in messages.into_iter().enumerate() {
                 let item = match source {
                     Source::Prompt | Source::Steering => model::inbox::Item::Steering(message),
                     Source::FollowUp => model::inbox::Item::FollowUp(message),
                 };
-                crate::accept::push(&self.shared, self.run, &item, None).await?;
+                let key = crate::accept::poll_item_key(&poll, n, &item);
+                crate::accept::push(&self.shared, self.run, &item, Some(&key)).await?;
             }
         }
         self.read_inbox()?;
         Ok(Fact::Polled)
     }
 
+    /// Names the poll, also for a later owner: a run is in each polling phase once.
+    fn poll_key(&self) -> String {
+        let phase = postcard::to_stdvec(&self.state.core.phase).unwrap_or_default();
+        blake3::hash(&phase).to_hex().to_string()
+    }
+
     async fn prepare_request(&mut self, turn: u32, attempt: u32) -> Fact {
-        let request = self.request(turn, attempt).await;
-        let intent = match self.shared.models.resolve(self.model_name(), &self.shared.config) {
-            Ok(provider) => provider.prepare(&request),
+        (self.paying, self.refused_request) = (None, None);
+        let provider = match self.shared.models.resolve(self.model_name(), &self.shared.config) {
+            Ok(provider) => provider,
             Err(error) => return Fact::Missing { what: Label::from(error.to_string().as_str()) },
         };
-        self.request = Some(request);
-        match intent {
-            Ok(intent) => Fact::RequestPrepared(Intended {
-                hash: intent.hash,
-                converter_version: intent.converter_version,
-                edits: None,
-                profile: self.state.core.retries.profile,
-                reserve: intent.reserve,
-            }),
-            // The request could not even be built; the call counts as made and failed.
-            Err(failure) => {
-                self.refused_request = Some(failure);
-                Fact::RequestPrepared(Intended {
-                    hash: [0; 32],
-                    converter_version: 0,
-                    edits: None,
-                    profile: self.state.core.retries.profile,
-                    reserve: Default::default(),
-                })
+        let (profile, refusal) = self.choose_profile();
+        let intent = match refusal {
+            Some(failure) => Err(failure),
+            None => {
+                let request = self.request(turn, attempt, profile).await;
+                let intent = provider.prepare(&request);
+                self.request = Some(request);
+                intent
             }
-        }
+        };
+        // A call that cannot be made counts as made and failed.
+        let intent = intent.unwrap_or_else(|failure| {
+            self.refused_request = Some(failure);
+            Intent { hash: [0; 32], converter_version: 0, reserve: Usage::default() }
+        });
+        Fact::RequestPrepared(Intended {
+            hash: intent.hash,
+            converter_version: intent.converter_version,
+            edits: None,
+            profile,
+            reserve: intent.reserve,
+        })
     }
 
     /// The request of a model call: the context as the model is to see it.
-    pub(super) async fn request(&mut self, turn: u32, attempt: u32) -> Request {
+    pub(super) async fn request(&mut self, turn: u32, attempt: u32, profile: u8) -> Request {
         let mut messages = match &self.shared.harness.context {
             None => self.context.seen(),
             Some(context) => {
@@ -190,6 +210,7 @@ impl Driver {
             turn,
             attempt,
             model: self.model_name().to_owned(),
+            profile: self.facts.profile(&self.state.core.model, profile).map(str::to_owned),
             thinking: self.state.core.thinking.as_str().to_owned(),
             system: self.facts.system.as_deref().map(Arc::from),
             messages,
@@ -228,7 +249,11 @@ impl Driver {
         let (at, effect) = (self.shared.clock.now(), effect.clone());
         self.performing.push(Box::pin(async move {
             let summary = match context {
-                Some(context) => context.summarise(&messages).await,
+                Some(context) => {
+                    tokio::time::timeout(COMPACTION_MAX, context.summarise(&messages)).await.unwrap_or_else(
+                        |_| Err(format!("no summary came within {} s", COMPACTION_MAX.as_secs())),
+                    )
+                }
                 None => Err("this engine has no summariser".to_owned()),
             };
             let fact = match summary {

@@ -1,15 +1,16 @@
 //! Settles what a former owner left: one commit for each thing that is found out.
 //!
-//! Owns the order of a resume: results that exist, then what is lost; cancel, deadline and budget follow as ordinary
-//! inputs, and then the phase goes on. It must never run a call whose recovery class forbids it.
+//! Owns the order of a resume: results that exist, then what is lost; cancel, deadline, budget and quarantine follow as
+//! ordinary inputs, and then the phase goes on. It must never run a call whose recovery class forbids it.
 
-use model::input::{OnUnknown, Recovered, RecoveryClass};
+use model::input::{OnUnknown, Recovered, RecoveryClass, Suspicion};
 use model::state::CallStatus;
-use model::{Effect, Fact, Label, ParkReason, Phase};
+use model::{Effect, Fact, Label, ParkReason, Phase, Scope, Shortage};
 
 use super::Driver;
 use super::tool_call::Takeover;
 use crate::config;
+use crate::crash_point;
 use crate::error::Error;
 use crate::report::Found;
 use crate::tool::Probe;
@@ -21,8 +22,13 @@ impl Driver {
         let is_own = self.state.core.owner == owner;
         if !is_own {
             self.untold.clear();
-            let fact = Fact::Resumed { epoch: owner.epoch, boot_id: owner.boot_id };
+            let suspicion = self.suspicion();
+            let fact = Fact::Resumed { epoch: owner.epoch, boot_id: owner.boot_id, suspicion };
             self.apply(None, fact).await?;
+            crash_point::reach("after the takeover's commit");
+            if !self.state.core.crashes.is_tried {
+                self.shared.suspects.pass(self.run);
+            }
         }
         self.settle_effects().await?;
         let effects = self.effects.clone();
@@ -33,6 +39,17 @@ impl Driver {
             self.settle_effects().await?;
         }
         Ok(())
+    }
+
+    /// What the end of the old owner makes of the run, which may be the only suspect that is moved.
+    fn suspicion(&self) -> Suspicion {
+        if !self.shared.lives.was_unclean(self.state.core.owner.epoch) {
+            Suspicion::None
+        } else if self.shared.suspects.is_tried(self.run) {
+            Suspicion::Alone
+        } else {
+            Suspicion::Shared
+        }
     }
 
     /// A run that has done nothing yet gets its own workspace. One that cannot be made is found missing.
@@ -154,6 +171,9 @@ impl Driver {
 
     /// What the run needs and does not find parks it; what was missing and is there again lets it go on.
     async fn look_for_missing(&mut self, is_own: bool) -> Result<(), Error> {
+        if let Phase::Parked { reason: ParkReason::Budget(shortage), .. } = &self.state.core.phase {
+            return self.look_for_room(*shortage).await;
+        }
         let phase = &self.state.core.phase;
         let is_missing_already = matches!(phase, Phase::Parked { reason: ParkReason::Missing(_), .. });
         if !is_missing_already && matches!(phase, Phase::Parked { .. } | Phase::Done { .. }) {
@@ -168,6 +188,15 @@ impl Driver {
             (None, true) => self.apply(None, Fact::Released { position: None }).await,
             (Some(_), true) | (None, false) => Ok(()),
         }
+    }
+
+    /// The cap of a batch that was raised lets its runs go on; the writer is asked again, with each call.
+    async fn look_for_room(&mut self, shortage: Shortage) -> Result<(), Error> {
+        let (Scope::Batch, Some(budget)) = (shortage.scope, &self.budget) else { return Ok(()) };
+        if budget.has_room(&*self.shared.store, shortage.budget)? {
+            self.apply(None, Fact::Released { position: None }).await?;
+        }
+        Ok(())
     }
 
     /// What keeps the run from going on, in a few words.

@@ -19,7 +19,7 @@ use crate::crash_point;
 use crate::event::AgentEvent;
 use crate::keys;
 use crate::tool::validate::Validator;
-use crate::tool::{CallContext, Execution, Preparation, Tool};
+use crate::tool::{CallContext, Execution, Preparation, Tool, detector_name};
 
 /// A call of the current batch with what running it needs. Derived from the answer, so it can be made again.
 #[derive(Clone)]
@@ -342,17 +342,5 @@ fn call_plan(plan: &PlannedCall) -> CallPlan {
         facts: call_facts(&detector_name(&plan.call.name), &plan.args, kind),
         class: plan.class(),
         verdict: plan.verdict.clone(),
-    }
-}
-
-/// The name under which the loop detectors know a tool.
-fn detector_name(name: &str) -> String {
-    let name = name.trim().to_lowercase();
-    match name.as_str() {
-        "" => "tool".to_owned(),
-        "bash" => "exec".to_owned(),
-        "apply-patch" => "apply_patch".to_owned(),
-        "cron" => "automations".to_owned(),
-        _ => name,
     }
 }

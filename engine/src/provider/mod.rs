@@ -3,9 +3,11 @@
 //! Owns the seam between the loop and a model. A provider must never retry, sleep between tries or remember a call:
 //! retries belong to the journal.
 
+mod price;
 mod rehearsal;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use model::RunId;
@@ -28,6 +30,8 @@ pub struct Request {
     pub attempt: u32,
     /// The model's name.
     pub model: String,
+    /// Name of the profile whose key pays; none: the model's own key does. Not part of the request's hash.
+    pub profile: Option<String>,
     /// The thinking level, `off` for none.
     pub thinking: String,
     /// The system prompt.
@@ -139,6 +143,9 @@ impl UpdateKind {
     }
 }
 
+/// How long a call may be silent, unless its provider says otherwise.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+
 /// A model.
 pub trait ModelProvider: Send + Sync {
     /// The intent of a call, before it is committed. Pure and quick: no network, no disk beyond files read at open.
@@ -147,6 +154,12 @@ pub trait ModelProvider: Send + Sync {
     /// Makes the call. Nothing happens before the stream is polled. When `abort` is cancelled the stream ends soon, in
     /// a `Done` with stop reason `aborted` and what had arrived, or in a `Failed`.
     fn stream(&self, request: Request, abort: CancellationToken) -> BoxStream<'static, StreamEvent>;
+
+    /// How long nothing may arrive, from the start of a call to its first event and between two events, before the
+    /// engine gives it up; none: for ever. The provider need not watch the time itself.
+    fn idle_timeout(&self) -> Option<Duration> {
+        Some(IDLE_TIMEOUT)
+    }
 
     /// What must still be as it was when the run started, for example a script's path and hash; journaled with the run
     /// and compared at resume by [`ModelProvider::missing`]. Empty if there is nothing.

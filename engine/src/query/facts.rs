@@ -5,7 +5,7 @@
 
 use model::Fact;
 use model::inbox::Control;
-use model::input::{Approval, CallVerdict, Extension, HookAnswer, HookCall, Recovered};
+use model::input::{Approval, CallVerdict, Extension, HookAnswer, HookCall, Recovered, Suspicion};
 use model::message::AssistantMessage;
 
 use super::names::{hook_name, policy_name, recovered_name, resolution_name};
@@ -40,7 +40,10 @@ pub(super) fn details(fact: &Fact) -> String {
         }
         Fact::RequestPrepared(request) => {
             let digits: String = request.hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-            format!("request {digits}")
+            match request.profile {
+                0 => format!("request {digits}"),
+                profile => format!("request {digits}, profile {profile}"),
+            }
         }
         Fact::ModelAnswered { message } => answer(message),
         Fact::ModelFailed { failure, .. } => short(&failure_text(failure)),
@@ -69,7 +72,11 @@ pub(super) fn details(fact: &Fact) -> String {
             let how = if *is_handoff { "handoff: " } else { "" };
             short(&format!("{how}{reason}"))
         }
-        Fact::Resumed { epoch, .. } => format!("epoch {epoch}"),
+        Fact::Resumed { epoch, suspicion, .. } => match suspicion {
+            Suspicion::None => format!("epoch {epoch}"),
+            Suspicion::Shared => format!("epoch {epoch}, after an unclean end"),
+            Suspicion::Alone => format!("epoch {epoch}, after another unclean end, alone"),
+        },
         Fact::CompactionPlanned { first_kept } => {
             format!("keeps from record {} of run {}", first_kept.seq, first_kept.run)
         }
@@ -81,9 +88,11 @@ pub(super) fn details(fact: &Fact) -> String {
             None => "found again".to_owned(),
         },
         Fact::Extended { by, .. } => extension(by),
+        Fact::BudgetRefused(shortage) => format!("{shortage}, {} short", shortage.lacks),
         Fact::Polled | Fact::StreamOpened | Fact::TimerFired | Fact::DeadlinePassed | Fact::Stopped => {
             String::new()
         }
+        Fact::Quarantined => String::new(),
     }
 }
 

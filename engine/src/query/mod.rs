@@ -12,17 +12,20 @@ mod list;
 mod names;
 mod present;
 mod recent;
+mod routes;
 mod show;
 mod status;
 #[cfg(test)]
 mod tests;
 mod transcript;
 mod why;
+mod words;
 
 pub use find::{find_run, parse_call};
 pub use journal::{InboxRow, JournalRow, JournalRows, inbox_rows, journal};
 pub use list::{Counts, Filter, RunRow, counts, list};
-pub use recent::TurnRow;
+pub use recent::{BlockedLoop, TurnRow};
+pub use routes::{CoolingRow, RoutesView};
 pub use show::{
     CallRow, Chain, Counters, DeadlineView, Guards, HeadView, InboxView, JobView, LimitsView, RetryCounters,
     RunView, Spending, TakenView, UsageView, show,
@@ -30,6 +33,7 @@ pub use show::{
 pub use status::Status;
 pub use transcript::{session_transcript, transcript};
 pub use why::{Why, why};
+pub use words::quoted;
 
 use model::encode::Part;
 use model::state::Core;

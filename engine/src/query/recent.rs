@@ -51,12 +51,12 @@ pub(super) struct Recent {
 }
 
 /// Why a batch was blocked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct BlockedLoop {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BlockedLoop {
     /// Name of the detector.
-    pub(super) detector: String,
+    pub detector: String,
     /// How often the action was seen, by the detector's own count.
-    pub(super) count: u64,
+    pub count: u64,
 }
 
 impl Recent {

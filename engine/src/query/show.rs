@@ -7,15 +7,17 @@ use std::path::PathBuf;
 use model::guard::retry::Retries;
 use model::message::Usage;
 use model::state::{Core, Cursors, Limits};
-use model::{Message, Millis, Phase, RunId, RunState};
+use model::{Message, Millis, ParkReason, Phase, RunId, RunState};
 use serde::Serialize;
 use serde_json::Value;
 use store::{Hash, Store};
 
 use super::list::RunRow;
 use super::names::{call_name, class_name};
-use super::recent::{Recent, TurnRow};
+use super::recent::{BlockedLoop, Recent, TurnRow};
+use super::routes::RoutesView;
 use super::status::turn_of;
+use super::why::quarantine;
 use super::{Snapshot, present};
 use crate::driver::read_first;
 use crate::error::Error;
@@ -33,8 +35,10 @@ pub struct RunView {
     /// What it was asked.
     #[serde(flatten)]
     pub job: JobView,
-    /// Why it ended, unless it completed or has not ended.
+    /// Why it ended, unless it completed, or why it is held back.
     pub reason: Option<String>,
+    /// What it may ask of models, and who pays.
+    pub routes: RoutesView,
     /// What it has done.
     pub counters: Counters,
     /// How near the guards are.
@@ -115,7 +119,7 @@ pub struct RetryCounters {
 }
 
 /// How near the guards are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Guards {
     /// A critical tool loop was seen; the next one ends the run.
     pub critical_tool_loop_seen: bool,
@@ -125,6 +129,8 @@ pub struct Guards {
     pub loop_window: usize,
     /// Loops that were warned of.
     pub loop_warnings: usize,
+    /// The loop that its last calls were blocked for.
+    pub blocked_loop: Option<BlockedLoop>,
     /// Unclean ends of the engine that it is blamed for since its last completed turn.
     pub crashes: u8,
     /// Untrusted network content is in the turn.
@@ -247,17 +253,25 @@ pub fn show(store: &dyn Store, run: RunId) -> Result<RunView, Error> {
     let snapshot = Snapshot::load(store, run)?;
     let recent = Recent::read(store, &snapshot)?;
     let core = snapshot.core();
-    let reason = if let Phase::Done { reason: Some(reason), .. } = &core.phase {
-        Some(reason.to_string())
-    } else {
-        None
+    let reason = match &core.phase {
+        Phase::Done { reason, .. } => reason.as_ref().map(ToString::to_string),
+        Phase::Parked { reason: ParkReason::Quarantine, .. } => Some(quarantine(core)),
+        Phase::Parked { .. }
+        | Phase::Queued
+        | Phase::InjectPending { .. }
+        | Phase::Stream { .. }
+        | Phase::Dispatch { .. }
+        | Phase::ExecuteTools { .. }
+        | Phase::Finalize { .. }
+        | Phase::Compact { .. } => None,
     };
     Ok(RunView {
         row: RunRow::of(&snapshot),
         job: job(store, run, core)?,
         reason,
+        routes: RoutesView::of(store, run, core)?,
         counters: counters(core),
-        guards: guards(&snapshot.state),
+        guards: guards(&snapshot.state, &recent),
         spending: Spending { usage: UsageView::from(core.spent.usage), usd: core.spent.usage.usd_micros },
         limits: LimitsView::from(core.limits),
         deadline: DeadlineView { at: core.deadline.at, paused_since: core.deadline.paused_since },
@@ -294,12 +308,13 @@ fn counters(core: &Core) -> Counters {
     }
 }
 
-fn guards(state: &RunState) -> Guards {
+fn guards(state: &RunState, recent: &Recent) -> Guards {
     Guards {
         critical_tool_loop_seen: state.core.critical_tool_loop_seen,
         idle_breaker: state.core.retries.idle_breaker,
         loop_window: state.window.len(),
         loop_warnings: state.warnings.len(),
+        blocked_loop: recent.blocked_loop.clone(),
         crashes: state.core.crashes.since_turn,
         is_tainted: state.core.is_tainted,
     }

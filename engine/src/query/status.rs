@@ -120,8 +120,7 @@ pub(super) fn waiting_for(state: &RunState) -> Option<String> {
         Phase::Parked { reason, .. } => Some(match reason {
             ParkReason::Approval => of_calls("approval", state, CallStatus::AwaitingApproval),
             ParkReason::UnknownOutcome => of_calls("unknown outcome", state, CallStatus::Unknown),
-            ParkReason::Quarantine => reason.name().to_owned(),
-            ParkReason::Budget(label) | ParkReason::Missing(label) => format!("{}: {label}", reason.name()),
+            ParkReason::Quarantine | ParkReason::Budget(_) | ParkReason::Missing(_) => reason.to_string(),
         }),
         // Other calls of the batch may still run.
         Phase::ExecuteTools { .. } => {

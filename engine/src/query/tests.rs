@@ -181,6 +181,7 @@ fn parked_row() -> Value {
 fn parked_view() -> Value {
     json!({
         "prompt": "please", "thinking": "off", "workspace": "WORK", "tools": ["write", "ls"], "reason": null,
+        "routes": { "profile": null, "fallback": 0, "models": ["m"], "cooling": [] },
         "counters": {
             "transitions": 8, "model_calls": 1, "calls_lost": 0, "tool_calls": 1,
             "retries": {
@@ -191,6 +192,7 @@ fn parked_view() -> Value {
         },
         "guards": {
             "critical_tool_loop_seen": false, "idle_breaker": 0, "loop_window": 1, "loop_warnings": 0,
+            "blocked_loop": null,
             "crashes": 0, "is_tainted": false,
         },
         "usage": { "input": 10, "output": 2, "cache_read": 0, "cache_write": 0 },

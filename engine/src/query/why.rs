@@ -5,18 +5,22 @@
 
 use model::inbox::Item;
 use model::phase::ParkReason;
-use model::state::CallStatus;
-use model::{Label, Outcome, Phase, RunId};
+use model::state::{CallStatus, Core};
+use model::{Budget, Label, Outcome, Phase, RunId, Scope, Shortage};
 use serde::Serialize;
 use store::{Store, Stream};
 
 use super::doing::{Doing, named_calls};
 use super::names::call_name;
 use super::recent::{BlockedLoop, Recent};
+use super::routes::RoutesView;
 use super::status::{calls_in, turn_of};
+use super::words::quoted;
 use super::{PAGE, Snapshot};
-use crate::config::Usd;
+use crate::budgets::{BatchFacts, CapReached, amount};
+use crate::driver::read_first;
 use crate::error::Error;
+use crate::job::JobFacts;
 use crate::keys;
 
 /// Why a run is where it is.
@@ -45,7 +49,7 @@ pub fn why(store: &dyn Store, run: RunId, has_owner: bool) -> Result<Why, Error>
     } else {
         match &snapshot.core().phase {
             Phase::Done { outcome, reason } => ended(&snapshot, *outcome, reason.as_ref()),
-            Phase::Parked { reason, .. } => parked(&snapshot, &recent, reason, has_owner),
+            Phase::Parked { reason, .. } => parked(store, &snapshot, &recent, reason, has_owner)?,
             Phase::Queued => queued(store, &snapshot, has_owner)?,
             Phase::InjectPending { .. }
             | Phase::Stream { .. }
@@ -59,6 +63,10 @@ pub fn why(store: &dyn Store, run: RunId, has_owner: bool) -> Result<Why, Error>
         let BlockedLoop { detector, count } = blocked;
         let text = format!("; the loop detector {detector} blocked its last calls at a count of {count}");
         why.sentence.push_str(&text);
+    }
+    if !is_ended {
+        let routes = RoutesView::of(store, run, snapshot.core())?;
+        why.sentence.push_str(&routes.cooling_text(snapshot.core()));
     }
     why.sentence.push('.');
     Ok(why)
@@ -95,25 +103,38 @@ fn ended(snapshot: &Snapshot, outcome: Outcome, reason: Option<&Label>) -> Why {
     Why::new(format!("{how} after {turns}{reason}"), None)
 }
 
-fn parked(snapshot: &Snapshot, recent: &Recent, reason: &ParkReason, has_owner: bool) -> Why {
+fn parked(
+    store: &dyn Store,
+    snapshot: &Snapshot,
+    recent: &Recent,
+    reason: &ParkReason,
+    has_owner: bool,
+) -> Result<Why, Error> {
     let run = snapshot.run;
-    match reason {
+    Ok(match reason {
         ParkReason::Approval => approval(snapshot, recent, "It waits").unwrap_or_else(|| {
             // A parked batch always holds the call that it waits for.
             Why::new("It waits for an approval", format!("sprag show {run}"))
         }),
         ParkReason::UnknownOutcome => unknown_outcome(snapshot, recent),
-        ParkReason::Quarantine => Why::new(
-            "It was under way each time the engine ended uncleanly, and is held back",
-            format!("sprag release {run}"),
-        ),
-        ParkReason::Budget(label) => budget(snapshot, label),
+        ParkReason::Quarantine => {
+            let sentence = format!("It is held back, because {}", quarantine(snapshot.core()));
+            Why::new(sentence, format!("sprag release {run}"))
+        }
+        ParkReason::Budget(shortage) => budget(store, snapshot, *shortage)?,
         ParkReason::Missing(label) => {
             let verb = if has_owner { "release" } else { "resume" };
             let sentence = format!("It needs something that is not there ({label}); put it back first");
             Why::new(sentence, format!("sprag {verb} {run}"))
         }
-    }
+    })
+}
+
+/// What a quarantined run did.
+pub(super) fn quarantine(core: &Core) -> String {
+    let verdict = core.crashes.verdict();
+    // A quarantine keeps what it was decided from.
+    verdict.map_or_else(|| "it ended the engine again and again".to_owned(), |verdict| verdict.to_string())
 }
 
 /// The first call that waits for approval.
@@ -141,25 +162,37 @@ fn unknown_outcome(snapshot: &Snapshot, recent: &Recent) -> Why {
     )
 }
 
-/// The command raises the cap by as much again.
-fn budget(snapshot: &Snapshot, label: &Label) -> Why {
-    let limits = &snapshot.core().limits;
-    let spent = &snapshot.core().spent;
-    let dollars = |micros| Usd::from_micros(micros).to_string();
-    let (used, cap) = match label.as_str() {
-        "calls" => (spent.model_calls.to_string(), limits.calls.to_string()),
-        "turns" => (spent.turns.to_string(), limits.turns.to_string()),
-        "tokens" => (spent.usage.tokens().to_string(), limits.tokens.to_string()),
-        _ => (dollars(spent.usage.usd_micros), dollars(limits.usd_micros)),
+/// The command raises the cap by as much again, and by no less than what is short.
+fn budget(store: &dyn Store, snapshot: &Snapshot, shortage: Shortage) -> Result<Why, Error> {
+    let Shortage { budget, scope, lacks } = shortage;
+    if scope == Scope::Batch {
+        return batch_budget(store, snapshot.run, shortage);
+    }
+    let Core { limits, spent, .. } = snapshot.core();
+    let (used, cap) = match budget {
+        Budget::Turns => (spent.turns, limits.turns),
+        Budget::Calls => (spent.model_calls, limits.calls),
+        Budget::Tokens => (spent.usage.tokens(), limits.tokens),
+        Budget::Usd => (spent.usage.usd_micros, limits.usd_micros),
     };
-    let what = match label.as_str() {
-        "calls" => "model calls",
-        other => other,
-    };
-    Why::new(
-        format!("It has used {used} of {cap} {what}, and the next call would pass the cap"),
-        format!("sprag extend {} --{label} {cap}", snapshot.run),
-    )
+    let more = amount(budget, cap.max(lacks));
+    let command = format!("sprag extend {} --{} {more}", snapshot.run, budget.name());
+    let reached = CapReached { budget, used, cap, enough: cap.saturating_add(cap.max(lacks)) };
+    Ok(Why::new(format!("It {reached}"), command))
+}
+
+/// A batch that was read from no file is raised by the program that submitted it.
+fn batch_budget(store: &dyn Store, run: RunId, shortage: Shortage) -> Result<Why, Error> {
+    let first = read_first(store, run)?;
+    let facts = JobFacts::of(&first.submission).map_err(|error| Error::Job(format!("run {run}: {error}")))?;
+    let batch = facts.batch.unwrap_or_default();
+    let reached = CapReached::of(store, &batch, shortage)?;
+    let jobs = BatchFacts::read(store, &batch)?.jobs;
+    let command = (!jobs.is_empty()).then(|| {
+        let name = if jobs == batch { String::new() } else { format!(" --batch {}", quoted(&batch)) };
+        format!("sprag batch run {}{name} {}", quoted(&jobs), reached.flag())
+    });
+    Ok(Why::new(format!("Its batch {batch} {reached}"), command))
 }
 
 fn queued(store: &dyn Store, snapshot: &Snapshot, has_owner: bool) -> Result<Why, Error> {

@@ -45,7 +45,7 @@ pub struct ToolSpec {
     pub parameters: Value,
     /// Whether its calls may run beside others.
     pub execution: Execution,
-    /// What the loop detectors must know of it.
+    /// What the loop detectors must know of it: whether it runs commands, polls, writes or sends.
     pub kind: ToolKind,
     /// What may be done about a call after a crash.
     pub class: RecoveryClass,
@@ -54,22 +54,42 @@ pub struct ToolSpec {
 }
 
 impl ToolSpec {
-    /// A tool with the defaults of one that declares nothing: beside others, plain, never again after a crash.
+    /// A tool with the defaults of one that declares nothing: beside others, never again after a crash, and of the kind
+    /// that the loop detectors' reference gives to its name, plain for most.
     pub fn new(name: impl Into<String>, description: impl Into<String>, parameters: Value) -> Self {
+        let name = name.into();
+        let kind = ToolKind::of_reference_name(&detector_name(&name));
         Self {
-            name: name.into(),
+            name,
             description: description.into(),
             parameters,
             execution: Execution::Parallel,
-            kind: ToolKind::Plain,
+            kind,
             class: RecoveryClass::AtMostOnce,
             is_network: false,
         }
     }
 
+    /// The same as another kind of tool: a tool of a server elsewhere may poll too.
+    pub fn kind(self, kind: ToolKind) -> Self {
+        Self { kind, ..self }
+    }
+
     /// The same with another recovery class.
     pub fn class(self, class: RecoveryClass) -> Self {
         Self { class, ..self }
+    }
+}
+
+/// The name under which the loop detectors know a tool.
+pub(crate) fn detector_name(name: &str) -> String {
+    let name = name.trim().to_lowercase();
+    match name.as_str() {
+        "" => "tool".to_owned(),
+        "bash" => "exec".to_owned(),
+        "apply-patch" => "apply_patch".to_owned(),
+        "cron" => "automations".to_owned(),
+        _ => name,
     }
 }
 

@@ -41,10 +41,11 @@ impl Mover<'_> {
                 self.note_deadline();
                 LEGAL
             }
-            Fact::Resumed { epoch, boot_id } => {
-                self.note_owner(*epoch, *boot_id);
+            Fact::Resumed { epoch, boot_id, suspicion } => {
+                self.note_owner(*epoch, *boot_id, *suspicion);
                 return LEGAL;
             }
+            Fact::Quarantined => return self.quarantine(),
             Fact::Stopped => return LEGAL,
             Fact::Missing { what } => {
                 self.miss(what);
@@ -61,6 +62,7 @@ impl Mover<'_> {
             Fact::Admitted(_)
             | Fact::Drained { .. }
             | Fact::RequestPrepared(_)
+            | Fact::BudgetRefused(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
             | Fact::ModelFailed { .. }
@@ -150,11 +152,15 @@ impl Mover<'_> {
 
     /// A call that will never run is remembered by the detectors too, so that repeating it is seen.
     pub(super) fn record_refused(&mut self, index: u16, text: &str) {
+        self.record_unrun(index, &ToolResult::error(text));
+    }
+
+    /// The same for a call with any result.
+    pub(super) fn record_unrun(&mut self, index: u16, result: &ToolResult) {
         let (run, id) = (self.run_hash(), self.call_id(index));
         let Some(facts) = self.call(index).map(|call| call.facts) else { return };
         self.state.window.record_call(run, &facts, id);
-        let outcome = loops::classify(&facts, loops::ToolOutcome::Error(text));
-        self.state.window.record_outcome(run, &facts, id, outcome);
+        self.state.window.record_outcome(run, &facts, id, outcome_facts(&facts, result));
     }
 
     fn returned(&mut self, index: u16, result: &ToolResult) -> bool {
@@ -192,8 +198,10 @@ impl Mover<'_> {
         if !self.has_status(index, CallStatus::Started) {
             return ILLEGAL;
         }
-        let crashes = &mut self.state.core.crashes;
-        crashes.unknown_calls = crashes.unknown_calls.saturating_add(1);
+        if let Some(Call { facts, class, .. }) = self.call(index).copied() {
+            let epoch = self.state.core.owner.epoch;
+            self.state.core.crashes.lose(facts.key, class, epoch);
+        }
         match policy {
             OnUnknown::Ask => self.set_status(index, CallStatus::Unknown),
             OnUnknown::Tell => self.conclude(index, unknown_result(), Ending::Done),
@@ -236,7 +244,9 @@ impl Mover<'_> {
         if !self.has_status(index, CallStatus::Unknown) {
             return false;
         }
-        self.state.core.crashes.unknown_calls = 0;
+        if let Some(call) = self.call(index).copied() {
+            self.state.core.crashes.find(call.facts.key);
+        }
         let text = |what: &str| {
             format!("The engine stopped while this call ran. A person looked: {what} ({reason})")
         };

@@ -5,6 +5,7 @@
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
 use crate::ids::Label;
 use crate::input::Fact;
+use crate::limits::COMPACTION_MS_MAX;
 use crate::message::StopReason;
 use crate::phase::{CompactStage, Outcome, Phase, StreamStage};
 
@@ -25,15 +26,13 @@ impl Mover<'_> {
                 self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
                 self.abort();
             }
-            Fact::DeadlinePassed => {
-                self.note_deadline();
-                self.abort();
-            }
+            Fact::DeadlinePassed => self.deadline_passed(),
             // The head may have moved with the old owner's last breath: the plan is made again.
-            Fact::Resumed { epoch, boot_id } => {
-                self.note_owner(*epoch, *boot_id);
+            Fact::Resumed { epoch, boot_id, suspicion } => {
+                self.note_owner(*epoch, *boot_id, *suspicion);
                 self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready });
             }
+            Fact::Quarantined => return self.quarantine(),
             Fact::Stopped => self.enter(Phase::Compact { turn, attempt, stage: CompactStage::Ready }),
             Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
@@ -45,6 +44,7 @@ impl Mover<'_> {
             | Fact::Polled
             | Fact::Drained { .. }
             | Fact::RequestPrepared(_)
+            | Fact::BudgetRefused(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
             | Fact::ModelFailed { .. }
@@ -57,6 +57,19 @@ impl Mover<'_> {
             | Fact::CompactionPlanned { .. } => return ILLEGAL,
         }
         LEGAL
+    }
+
+    /// A summary in the making gets as much time as a compaction may take, once a run. After that the deadline wins over
+    /// whatever would have followed: the run has timed out.
+    fn deadline_passed(&mut self) {
+        let deadline = &mut self.state.core.deadline;
+        if !deadline.was_extended {
+            deadline.was_extended = true;
+            deadline.at = deadline.at.map(|at| at.plus(COMPACTION_MS_MAX));
+            return;
+        }
+        self.note_deadline();
+        self.abort();
     }
 
     fn compacted(&mut self, turn: u32, attempt: u32, stage: CompactStage) -> bool {

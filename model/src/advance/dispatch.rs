@@ -25,7 +25,8 @@ impl Mover<'_> {
                 self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
             }
             Fact::DeadlinePassed => self.note_deadline(),
-            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Resumed { epoch, boot_id, suspicion } => self.note_owner(*epoch, *boot_id, *suspicion),
+            Fact::Quarantined => return self.quarantine(),
             Fact::Stopped => {}
             Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
@@ -37,6 +38,7 @@ impl Mover<'_> {
             | Fact::Polled
             | Fact::Drained { .. }
             | Fact::RequestPrepared(_)
+            | Fact::BudgetRefused(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
             | Fact::ModelFailed { .. }
@@ -131,15 +133,18 @@ impl Mover<'_> {
         if !self.state.core.wants.loop_detection {
             return;
         }
-        let texts = self.results.clone();
+        let results = self.results.clone();
         for (index, plan) in (0u16..).zip(plans.iter().take(CALLS_MAX)) {
-            let is_refused = match &plan.verdict {
-                CallVerdict::Unknown | CallVerdict::Invalid(_) | CallVerdict::Refused(_) => true,
-                CallVerdict::Valid | CallVerdict::Duplicate | CallVerdict::Immediate(_) => false,
+            let is_recorded = match &plan.verdict {
+                CallVerdict::Unknown
+                | CallVerdict::Invalid(_)
+                | CallVerdict::Refused(_)
+                | CallVerdict::Immediate(_) => true,
+                CallVerdict::Valid | CallVerdict::Duplicate => false,
             };
-            if let Some((_, result)) = texts.iter().find(|(call, _)| is_refused && *call == u32::from(index))
-            {
-                self.record_refused(index, &result.joined_text());
+            let result = results.iter().find(|(call, _)| *call == u32::from(index));
+            if let Some((_, result)) = result.filter(|_| is_recorded) {
+                self.record_unrun(index, result);
             }
         }
     }
@@ -175,11 +180,12 @@ impl Mover<'_> {
         let details = serde_json::json!({
             "status": "blocked", "deniedReason": "tool-loop", "intervention": intervention.details.value(),
         });
+        let (trigger, other) = blocked_texts(intervention, is_terminal);
         for (index, call) in (0u16..).zip(&mut batch.calls) {
             call.status = CallStatus::Planned(Plan::Refused);
             call.marks.set_invalid(false);
             call.marks.set_terminates(is_terminal);
-            let text = blocked_text(index == intervention.call, is_terminal, &intervention.reason);
+            let text = if index == intervention.call { trigger.clone() } else { other.clone() };
             let result =
                 ToolResult { terminates: is_terminal, ..ToolResult::error(text) }.with_details(&details);
             self.results.push((u32::from(index), result));
@@ -212,24 +218,29 @@ fn failed_hook(text: &str) -> Intervention {
     Intervention { call: 0, reason, details: JsonText::from(&details) }
 }
 
-fn blocked_text(is_trigger: bool, is_terminal: bool, reason: &str) -> String {
-    match (is_trigger, is_terminal) {
-        (true, false) => format!(
-            "{reason}\n\nThis call was not run. Do not make it again as it is: think about the task anew, \
-             then answer, ask, or go on with another tool or other arguments."
-        ),
-        (false, false) => {
-            "This call was not run, because another call of the same answer repeats itself without \
-                           end. Think about the task anew before the next step."
-                .to_owned()
-        }
-        (true, true) => format!(
-            "{reason}\n\nThis call was not run. It is the second critical loop of this run, which ends now."
-        ),
-        (false, true) => {
-            "This call was not run, because another call of the same answer is the second critical loop \
-                          of this run, which ends now."
-                .to_owned()
-        }
+/// What the model is told of the call that goes in circles, and of every other call of its answer.
+fn blocked_texts(intervention: &Intervention, is_terminal: bool) -> (String, String) {
+    let Intervention { reason, details, .. } = intervention;
+    let found = details.value();
+    let tool = found["toolName"].as_str().filter(|tool| !tool.is_empty());
+    let tool = tool.map_or_else(String::new, |tool| format!("`{tool}`: "));
+    let by = match (found["detector"].as_str(), found["count"].as_u64()) {
+        (Some(detector), Some(count)) => format!(" ({tool}{detector}, counted {count})"),
+        (Some(_) | None, _) => String::new(),
+    };
+    let other = format!("This call was not run, because another call of the same answer was blocked{by}.");
+    if is_terminal {
+        let end = "It is the second critical loop of this run, which ends now.";
+        return (format!("{reason}\n\nThis call was not run. {end}"), format!("{other} {end}"));
     }
+    (
+        format!(
+            "{reason}\n\nThis call was not run. Do not make it again as it is, a second loop ends this run: think \
+             about the task anew, then answer, ask, or go on with another tool or other arguments."
+        ),
+        format!(
+            "{other} Think about the task anew before the next step. You may make this call again without the other one, \
+             or answer, or ask."
+        ),
+    )
 }

@@ -21,7 +21,8 @@ impl Mover<'_> {
                 self.note_deadline();
                 self.abort_unless_asking(stage);
             }
-            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Resumed { epoch, boot_id, suspicion } => self.note_owner(*epoch, *boot_id, *suspicion),
+            Fact::Quarantined => return self.quarantine(),
             Fact::Stopped => {}
             Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
@@ -32,6 +33,7 @@ impl Mover<'_> {
             Fact::Admitted(_)
             | Fact::Drained { .. }
             | Fact::RequestPrepared(_)
+            | Fact::BudgetRefused(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
             | Fact::ModelFailed { .. }

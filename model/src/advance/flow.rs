@@ -4,6 +4,7 @@
 //! ARCHITECTURE.md. It must never look at a fact: callers have.
 
 use super::{Mover, TurnEnd};
+use crate::guard::budget::shortage_of_turn;
 use crate::ids::{JsonText, Label, Millis};
 use crate::input::{Extension, Hook};
 use crate::message::{AssistantMessage, Block, CustomMessage, Message, StopReason, Usage};
@@ -41,8 +42,8 @@ impl Mover<'_> {
         self.tell_lost_files();
         self.enter(Phase::Stream { turn, attempt: 0, stage: StreamStage::Ready });
         let Core { limits, spent, .. } = &self.state.core;
-        if limits.turns > 0 && spent.turns >= limits.turns {
-            self.park(ParkReason::Budget(Label::from("turns")));
+        if let Some(shortage) = shortage_of_turn(limits, spent) {
+            self.park(ParkReason::Budget(shortage));
         }
     }
 
@@ -61,7 +62,7 @@ impl Mover<'_> {
 
     /// After `turn_end`: A3, the end of a run in a critical loop, and the hook that prepares the next turn.
     pub(super) fn after_turn(&mut self, turn_end: TurnEnd, is_terminal: bool) {
-        self.state.core.crashes.since_turn = 0;
+        self.state.core.crashes.complete_turn();
         if self.is_aborting() {
             self.abort();
         } else if is_terminal {

@@ -19,7 +19,8 @@ impl Mover<'_> {
                 self.note_cancel(&CancelRequest { position: *position, reason, is_handoff: *is_handoff });
             }
             Fact::DeadlinePassed => self.note_deadline(),
-            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Resumed { epoch, boot_id, suspicion } => self.note_owner(*epoch, *boot_id, *suspicion),
+            Fact::Quarantined => return self.quarantine(),
             Fact::Stopped => {}
             Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
@@ -29,6 +30,7 @@ impl Mover<'_> {
             Fact::Released { position } => self.take_stale(*position),
             Fact::Admitted(_)
             | Fact::RequestPrepared(_)
+            | Fact::BudgetRefused(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
             | Fact::ModelFailed { .. }

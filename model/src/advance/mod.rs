@@ -18,8 +18,9 @@ mod queued;
 mod stream;
 
 use crate::effect::Effect;
+use crate::guard::crashes;
 use crate::ids::{Label, Millis};
-use crate::input::{Fact, Input};
+use crate::input::{Fact, Input, Suspicion};
 use crate::message::{Message, ToolResult};
 use crate::phase::{ParkReason, Phase};
 use crate::record::{Content, Mark, Moved};
@@ -113,6 +114,8 @@ struct Mover<'a> {
     marks: Vec<Mark>,
     made: Vec<Message>,
     results: Vec<(u32, ToolResult)>,
+    /// What the run on trial had under way.
+    tried: Option<Vec<Effect>>,
 }
 
 impl<'a> Mover<'a> {
@@ -121,12 +124,33 @@ impl<'a> Mover<'a> {
         let at = state.core.clock.max(input.at);
         state.core.clock = at;
         state.core.seq = state.core.seq.saturating_add(1);
-        Self { state, input, at, marks: Vec::new(), made: Vec::new(), results: Vec::new() }
+        let tried = state.core.crashes.is_tried.then(|| state.effects());
+        Self { state, input, at, marks: Vec::new(), made: Vec::new(), results: Vec::new(), tried }
     }
 
-    fn finish(self) -> Step {
+    fn finish(mut self) -> Step {
+        self.end_trial();
+        self.state.core.crashes.is_stopped = self.input.fact == Fact::Stopped;
         let Self { state, marks, made, results, .. } = self;
         Step { state, marks, made, results }
+    }
+
+    /// A run is on trial until what it had under way is over.
+    fn end_trial(&mut self) {
+        if let Some(before) = self.tried.take()
+            && crashes::is_past(&before, &self.state.effects())
+        {
+            self.state.core.crashes.is_tried = false;
+        }
+    }
+
+    /// The run has ended the engine too often: it is held back, unless it is ending anyway.
+    fn quarantine(&mut self) -> bool {
+        if self.is_aborting() || self.state.core.crashes.verdict().is_none() {
+            return ILLEGAL;
+        }
+        self.park(ParkReason::Quarantine);
+        LEGAL
     }
 
     /// A hook's answer counts only while that very question is open; every other fact is judged by its phase.
@@ -230,9 +254,10 @@ impl<'a> Mover<'a> {
         self.take_control(position);
     }
 
-    /// Notes the new owner of the run. After a reboot the absence of a mark proves nothing about a started
-    /// call, and what commands wrote may not have reached the disk.
-    fn note_owner(&mut self, epoch: u64, boot_id: [u8; 16]) {
+    /// Notes the new owner of the run, and what is to be thought of the end of the old one. After a reboot the absence
+    /// of a mark proves nothing about a started call, and what commands wrote may not have reached the disk.
+    fn note_owner(&mut self, epoch: u64, boot_id: [u8; 16], suspicion: Suspicion) {
+        self.state.judge(suspicion);
         if self.state.core.owner.boot_id != boot_id {
             for call in self.state.batch.iter_mut().flat_map(|batch| &mut batch.calls) {
                 if call.status == CallStatus::Started {

@@ -3,6 +3,8 @@
 //! Owns which decision lifts which reason. Time spent here does not count against the deadline.
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover};
+use crate::guard::budget::{Scope, Shortage, relieves};
+use crate::guard::crashes::Crashes;
 use crate::input::Fact;
 use crate::phase::{ParkReason, Phase, StreamStage};
 
@@ -25,26 +27,35 @@ impl Mover<'_> {
             Fact::Released { position } => {
                 self.take_control(*position);
                 match reason {
-                    ParkReason::Missing(_) | ParkReason::Quarantine => {
-                        self.state.core.crashes = crate::state::Crashes::default();
+                    // What its batch may use is no fact of the run: the writer is asked again.
+                    ParkReason::Budget(Shortage { scope: Scope::Batch, .. }) => self.unpark(from),
+                    ParkReason::Quarantine => {
+                        self.state.core.crashes = Crashes::default();
+                        self.unpark(from);
+                        self.go_on(from);
+                    }
+                    ParkReason::Missing(_) => {
                         self.unpark(from);
                         self.go_on(from);
                     }
                     // These wait for another kind of decision; the release is taken and changes nothing.
-                    ParkReason::Approval | ParkReason::UnknownOutcome | ParkReason::Budget(_) => {}
+                    ParkReason::Approval
+                    | ParkReason::UnknownOutcome
+                    | ParkReason::Budget(Shortage { scope: Scope::Run, .. }) => {}
                 }
             }
             Fact::Extended { position, by } => {
                 self.extend(*position, *by);
                 match reason {
-                    ParkReason::Budget(_) => self.unpark_budget(from),
-                    ParkReason::Approval
+                    ParkReason::Budget(shortage) if relieves(*by, *shortage) => self.unpark_budget(from),
+                    ParkReason::Budget(_)
+                    | ParkReason::Approval
                     | ParkReason::UnknownOutcome
                     | ParkReason::Quarantine
                     | ParkReason::Missing(_) => {}
                 }
             }
-            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Resumed { epoch, boot_id, suspicion } => self.note_owner(*epoch, *boot_id, *suspicion),
             Fact::Stopped => {}
             // The time of a parked run stands still.
             Fact::DeadlinePassed
@@ -52,6 +63,7 @@ impl Mover<'_> {
             | Fact::Polled
             | Fact::Drained { .. }
             | Fact::RequestPrepared(_)
+            | Fact::BudgetRefused(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
             | Fact::ModelFailed { .. }
@@ -60,6 +72,7 @@ impl Mover<'_> {
             | Fact::HookReturned { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
+            | Fact::Quarantined
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }
@@ -107,7 +120,7 @@ impl Mover<'_> {
         }
     }
 
-    /// The cap is asked again: an extension of something else changes nothing.
+    /// The cap is asked again: it may have been raised by less than what is short.
     fn unpark_budget(&mut self, from: &Phase) {
         self.unpark(from);
         if let Phase::Stream { turn, attempt: 0, stage: StreamStage::Ready } = from {

@@ -19,7 +19,7 @@ impl Mover<'_> {
                 self.note_deadline();
                 self.start_and_abort();
             }
-            Fact::Resumed { epoch, boot_id } => self.note_owner(*epoch, *boot_id),
+            Fact::Resumed { epoch, boot_id, suspicion } => self.note_owner(*epoch, *boot_id, *suspicion),
             Fact::Stopped => {}
             Fact::Missing { what } => self.miss(what),
             Fact::Extended { position, by } => self.extend(*position, *by),
@@ -30,6 +30,7 @@ impl Mover<'_> {
             Fact::Polled
             | Fact::Drained { .. }
             | Fact::RequestPrepared(_)
+            | Fact::BudgetRefused(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
             | Fact::ModelFailed { .. }
@@ -38,6 +39,7 @@ impl Mover<'_> {
             | Fact::HookReturned { .. }
             | Fact::ToolReturned { .. }
             | Fact::ToolUnknown { .. }
+            | Fact::Quarantined
             | Fact::TimerFired
             | Fact::CompactionPlanned { .. }
             | Fact::Compacted { .. }
@@ -50,6 +52,7 @@ impl Mover<'_> {
         let core = &mut self.state.core;
         core.context_from.previous = admission.previous;
         core.is_tainted = admission.is_tainted;
+        core.critical_tool_loop_seen = admission.critical_tool_loop_seen;
         if let Some(window) = &admission.window {
             self.state.window = window.clone();
         }

@@ -5,6 +5,7 @@
 
 use super::{CancelRequest, ILLEGAL, LEGAL, Mover, TurnEnd};
 use crate::answer::is_settled;
+use crate::guard::budget::shortage_of_call;
 use crate::guard::retry::{Next, decide};
 use crate::ids::{Label, Millis};
 use crate::input::{Fact, Failure, Request};
@@ -23,6 +24,9 @@ impl Mover<'_> {
         match fact {
             Fact::RequestPrepared(request) if stage == StreamStage::Ready => {
                 self.request_prepared(turn, attempt, request);
+            }
+            Fact::BudgetRefused(shortage) if stage == StreamStage::Ready => {
+                self.park(ParkReason::Budget(*shortage));
             }
             Fact::StreamOpened if stage == StreamStage::InFlight => self.opened(turn, attempt),
             Fact::ModelAnswered { message } if is_called && is_settled(message) => {
@@ -45,13 +49,14 @@ impl Mover<'_> {
                 self.note_deadline();
                 self.abort_unless_called(is_called);
             }
-            Fact::Resumed { epoch, boot_id } => {
-                self.note_owner(*epoch, *boot_id);
+            Fact::Resumed { epoch, boot_id, suspicion } => {
+                self.note_owner(*epoch, *boot_id, *suspicion);
                 // A call that was in flight is found to be lost first.
                 if !is_called {
                     self.tell_lost_files();
                 }
             }
+            Fact::Quarantined => return self.quarantine(),
             Fact::Stopped => self.lose_call(turn, attempt, is_called),
             Fact::Missing { what } => {
                 self.lose_call(turn, attempt, is_called);
@@ -66,6 +71,7 @@ impl Mover<'_> {
             | Fact::Polled
             | Fact::Drained { .. }
             | Fact::RequestPrepared(_)
+            | Fact::BudgetRefused(_)
             | Fact::StreamOpened
             | Fact::ModelAnswered { .. }
             | Fact::ModelFailed { .. }
@@ -98,27 +104,14 @@ impl Mover<'_> {
 
     /// The intent: counted and reserved before anything leaves the process.
     fn request_prepared(&mut self, turn: u32, attempt: u32, request: &Request) {
-        if let Some(budget) = self.exceeded_budget(request.reserve) {
-            return self.park(ParkReason::Budget(Label::from(budget)));
+        let Core { limits, spent, .. } = &mut self.state.core;
+        if let Some(shortage) = shortage_of_call(limits, spent, request.reserve) {
+            return self.park(ParkReason::Budget(shortage));
         }
-        let spent = &mut self.state.core.spent;
         spent.model_calls = spent.model_calls.saturating_add(1);
         spent.reserved = request.reserve;
+        self.state.core.retries.profile = request.profile;
         self.enter(Phase::Stream { turn, attempt, stage: StreamStage::InFlight });
-    }
-
-    fn exceeded_budget(&self, reserve: Usage) -> Option<&'static str> {
-        let Core { limits, spent, .. } = &self.state.core;
-        let after = spent.usage.plus(reserve);
-        if limits.calls > 0 && spent.model_calls >= limits.calls {
-            Some("calls")
-        } else if limits.tokens > 0 && after.tokens() > limits.tokens {
-            Some("tokens")
-        } else if limits.usd_micros > 0 && after.usd_micros > limits.usd_micros {
-            Some("usd")
-        } else {
-            None
-        }
     }
 
     fn opened(&mut self, turn: u32, attempt: u32) {

@@ -17,6 +17,7 @@ pub use submission::{Admission, DrainedItem, Submission};
 
 use serde::{Deserialize, Serialize};
 
+use crate::guard::budget::Shortage;
 use crate::ids::{Label, Millis};
 use crate::message::{AssistantMessage, Message, ToolResult, Usage};
 use crate::phase::EntryRef;
@@ -150,6 +151,8 @@ pub enum Fact {
         epoch: u64,
         /// The machine's boot.
         boot_id: [u8; 16],
+        /// What the end of the old owner makes of it.
+        suspicion: Suspicion,
     },
     /// The owner stopped by request, with nobody to blame.
     Stopped,
@@ -185,6 +188,21 @@ pub enum Fact {
         /// What is added.
         by: Extension,
     },
+    /// A model call was refused by a budget that runs share.
+    BudgetRefused(Shortage),
+    /// The run was found to end the engine again and again.
+    Quarantined,
+}
+
+/// What the end of a run's old owner makes of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Suspicion {
+    /// The owner ended as it was asked to, or with its machine: nobody is to blame.
+    None,
+    /// The owner ended uncleanly: whoever had something under way may have done it.
+    Shared,
+    /// The owner ended uncleanly, as others had just before: the run is resumed as the only suspect.
+    Alone,
 }
 
 impl Fact {
@@ -216,6 +234,8 @@ impl Fact {
             Self::Missing { .. } => "missing",
             Self::Released { .. } => "released",
             Self::Extended { .. } => "extended",
+            Self::BudgetRefused(_) => "budget_refused",
+            Self::Quarantined => "quarantined",
         }
     }
 

@@ -11,12 +11,14 @@ use crate::message::Message;
 use crate::state::{Limits, Owner, Wants};
 
 /// What a run starts from, known when its lane is free.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Admission {
     /// The session's previous run; its transcript comes first.
     pub previous: Option<RunId>,
     /// The previous run's loop window.
     pub window: Option<Window>,
+    /// The run goes on from a transcript without a prompt of its own, and a critical tool loop was seen there.
+    pub critical_tool_loop_seen: bool,
     /// The transcript so far ends in network content.
     pub is_tainted: bool,
 }

@@ -12,7 +12,7 @@ use super::{START, number};
 
 /// The lane is free.
 pub(crate) fn admitted(is_tainted: bool) -> Fact {
-    Fact::Admitted(Box::new(Admission { previous: None, window: None, is_tainted }))
+    Fact::Admitted(Box::new(Admission { is_tainted, ..Admission::default() }))
 }
 
 /// `3` a user message at position 3, `3c` a custom one, `3-` a withdrawn one.

@@ -9,10 +9,11 @@ pub(crate) mod facts;
 pub(crate) mod print;
 
 use model::input::{Approval, Extension, Fact, HookAnswer, HookCall, Input, NextTurn, Waiting};
-use model::input::{Hook, OnUnknown, Resolution};
+use model::input::{Hook, OnUnknown, Resolution, Suspicion};
 use model::message::Usage;
 use model::phase::{EntryRef, Phase};
 use model::state::{Limits, Owner, Wants};
+use model::{Budget, Scope, Shortage};
 use model::{Label, Message, Millis, Moved, RunId, RunState, Submission, ToolResult, advance};
 
 /// When every scripted run is submitted.
@@ -127,6 +128,10 @@ impl Script {
             "polled" => Fact::Polled,
             "drained" => facts::drained(rest),
             "prepared" => facts::prepared(rest.first().map_or(0, |word| number(word))),
+            "budget_refused" => {
+                let lacks = rest.first().map_or(1, |word| number(word));
+                Fact::BudgetRefused(Shortage { budget: Budget::Calls, scope: Scope::Batch, lacks })
+            }
             "opened" => Fact::StreamOpened,
             "answered" => {
                 let message = facts::answer(rest);
@@ -159,9 +164,15 @@ impl Script {
             "resumed" => {
                 let boot = self.state.core.owner.boot_id;
                 let boot_id = if first == "rebooted" { boot.map(|byte| byte + 1) } else { boot };
-                Fact::Resumed { epoch: 2, boot_id }
+                let suspicion = match first {
+                    "crashed" => Suspicion::Shared,
+                    "on_trial" => Suspicion::Alone,
+                    _ => Suspicion::None,
+                };
+                Fact::Resumed { epoch: self.state.core.owner.epoch + 1, boot_id, suspicion }
             }
             "stopped" => Fact::Stopped,
+            "quarantined" => Fact::Quarantined,
             "planned" => Fact::CompactionPlanned {
                 first_kept: EntryRef { run: self.state.core.run, seq: self.state.core.seq, n: 0 },
             },

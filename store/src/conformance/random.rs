@@ -103,7 +103,7 @@ fn read_require(bytes: &mut Bytes<'_>) -> Require {
     match bytes.below(3) {
         0 => absent(&key(4 + bytes.below(2))),
         1 => Require::InboxLen { run: run_key(bytes.below(2)), len: u64::from(bytes.below(4)) },
-        _ => ceiling(&key(6 + bytes.below(2)), u64::from(bytes.below(5)), 20),
+        _ => ceiling(&key(6 + bytes.below(2)), i64::from(bytes.below(8)) - 3, 20),
     }
 }
 

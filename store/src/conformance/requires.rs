@@ -12,6 +12,7 @@ pub(super) const CHECKS: &[(&str, Check)] = &[
     ("a deleted key is absent again", deleted_key),
     ("the inbox must hold exactly as many items as were seen", inbox_len),
     ("a counter rises to its ceiling and not beyond", ceilings),
+    ("a counter falls by what is taken away, and not below zero", falls),
     ("a sum that no counter holds is past every ceiling", overflow),
     ("the sums are part of the commit's puts", sums_are_puts),
     ("one requirement that fails leaves nothing of the others", all_or_nothing),
@@ -70,7 +71,8 @@ fn ceilings(store: &dyn Store, epoch: Epoch) -> Result<(), Error> {
         |stream, seq, add| Commit { requires: vec![ceiling(b"sum", add, 10)], ..commit(epoch, stream, seq) };
     accepted(store, spend(run(1), 0, 4))?;
     accepted(store, Commit { durability: Durability::Ordered, ..spend(run(2), 0, 5) })?;
-    assert_eq!(accepted(store, spend(run(1), 1, 2)), Err(Error::Ceiling { current: 9, add: 2, max: 10 }));
+    let past = Error::Ceiling { key: b"sum".to_vec(), current: 9, add: 2, max: 10 };
+    assert_eq!(accepted(store, spend(run(1), 1, 2)), Err(past));
     assert_untouched(store, run(1), 1)?;
     accepted(store, spend(run(1), 1, 1))?;
     accepted(store, spend(run(1), 2, 0))?;
@@ -78,12 +80,29 @@ fn ceilings(store: &dyn Store, epoch: Epoch) -> Result<(), Error> {
     Ok(())
 }
 
+fn falls(store: &dyn Store, epoch: Epoch) -> Result<(), Error> {
+    let add =
+        |seq, add, max| Commit { requires: vec![ceiling(b"sum", add, max)], ..commit(epoch, run(1), seq) };
+    let holds = |sum: u64| -> Result<(), Error> {
+        assert_eq!(store.scan(b"sum", None, 9)?, pairs(&[(b"sum", &sum.to_le_bytes())]));
+        Ok(())
+    };
+    accepted(store, add(0, 9, 10))?;
+    accepted(store, Commit { durability: Durability::Ordered, ..add(1, -4, u64::MAX) })?;
+    accepted(store, add(2, 5, 10))?;
+    holds(10)?;
+    accepted(store, add(3, -11, u64::MAX))?;
+    holds(0)
+}
+
 fn overflow(store: &dyn Store, epoch: Epoch) -> Result<(), Error> {
     let add =
         |seq, add| Commit { requires: vec![ceiling(b"sum", add, u64::MAX)], ..commit(epoch, run(1), seq) };
-    accepted(store, add(0, u64::MAX))?;
-    let past = Error::Ceiling { current: u64::MAX, add: 1, max: u64::MAX };
-    assert_eq!(accepted(store, add(1, 1)), Err(past));
+    accepted(store, add(0, i64::MAX))?;
+    accepted(store, add(1, i64::MAX))?;
+    accepted(store, add(2, 1))?;
+    let past = Error::Ceiling { key: b"sum".to_vec(), current: u64::MAX, add: 1, max: u64::MAX };
+    assert_eq!(accepted(store, add(3, 1)), Err(past));
     Ok(())
 }
 

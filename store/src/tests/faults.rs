@@ -77,7 +77,7 @@ fn a_counter_does_not_keep_what_a_void_commit_added() {
     durable(&store, epoch, run(2), 0).unwrap();
     store.commit(reserving(run(3), crate::Durability::Durable)).wait().unwrap();
     let refused = store.commit(reserving(run(4), crate::Durability::Durable)).wait();
-    assert_eq!(refused, Err(Error::Ceiling { current: 6, add: 6, max: 10 }));
+    assert_eq!(refused, Err(Error::Ceiling { key: b"cost".to_vec(), current: 6, add: 6, max: 10 }));
 }
 
 #[test]

@@ -242,6 +242,21 @@ fn every_flag_replaces_its_default() {
 }
 
 #[test]
+fn whoever_names_another_model_than_the_default_gets_no_fallback() {
+    let world = with_file(
+        "[models.a]\napi = \"replay\"\n[models.b]\napi = \"replay\"\n\
+         [defaults]\nmodel = \"a\"\nfallback = [\"b\"]\n",
+    );
+    let fallback = |model: Option<&str>| {
+        let flags = Overrides { model: model.map(str::to_owned), ..Overrides::default() };
+        load(&world.environment, None, &flags).unwrap().config.defaults.fallback.clone()
+    };
+    assert_eq!(fallback(None), ["b"]);
+    assert_eq!(fallback(Some("a")), ["b"]);
+    assert_eq!(fallback(Some("b")), Vec::<String>::new());
+}
+
+#[test]
 fn a_file_given_twice_is_read_once() {
     let world = with_file("oops = 1");
     assert_eq!(

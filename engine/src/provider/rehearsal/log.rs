@@ -38,7 +38,7 @@ impl Entry {
 
     /// Writes the line and syncs it. It goes out in one write at the end of the file, so processes may share
     /// the file.
-    pub(super) async fn append(self) -> io::Result<()> {
+    pub(super) async fn append(self: Box<Self>) -> io::Result<()> {
         tokio::task::spawn_blocking(move || {
             let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
             file.write_all(&self.line()?)?;

@@ -13,6 +13,7 @@ mod tests;
 mod variables;
 
 use std::path::{self, Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::BoxStream;
@@ -27,13 +28,11 @@ use self::log::Entry;
 use self::plan::Plan;
 use self::script::Script;
 pub use self::script::{SCRIPT_BYTES_MAX, ScriptError};
-use super::{Intent, ModelProvider, Request, StreamEvent};
+use super::{IDLE_TIMEOUT, Intent, ModelProvider, Request, StreamEvent, price};
+use crate::config::Price;
 
-/// How long a call that fails by `idle` stays silent, unless set otherwise.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Output tokens that the intent of a call reserves. The input that it reserves is an estimate.
-const OUTPUT_TOKENS_RESERVED: u64 = 1_024;
+/// Output tokens that the intent of a call reserves, unless set otherwise. The input that it reserves is an estimate.
+const OUTPUT_TOKENS_MAX: u64 = 1_024;
 
 /// Raised whenever equal requests get other hashes or answers.
 const CONVERTER_VERSION: u16 = 1;
@@ -46,7 +45,9 @@ pub struct Rehearsal {
     path: Option<PathBuf>,
     hash: blake3::Hash,
     log: Option<PathBuf>,
-    idle_timeout: Duration,
+    idle_timeout: Option<Duration>,
+    output_tokens_max: u64,
+    price: Option<Arc<Price>>,
     digests: Digests,
 }
 
@@ -67,9 +68,19 @@ impl Rehearsal {
         Ok(Self::new(script, JsonText::from(value).as_str().as_bytes()))
     }
 
-    /// The same with another time after which a call that fails by `idle` ends; 120 s at first.
-    pub fn idle_timeout(self, idle_timeout: Duration) -> Self {
-        Self { idle_timeout, ..self }
+    /// The same with another time after which the engine gives up a silent call, or none; 120 s at first.
+    pub fn idle_timeout(self, idle_timeout: impl Into<Option<Duration>>) -> Self {
+        Self { idle_timeout: idle_timeout.into(), ..self }
+    }
+
+    /// The same with another number of output tokens that a call reserves; 1,024 at first.
+    pub fn output_tokens_max(self, output_tokens_max: u64) -> Self {
+        Self { output_tokens_max, ..self }
+    }
+
+    /// The same with a price. Without one, a rehearsal costs nothing.
+    pub fn price(self, price: Option<Price>) -> Self {
+        Self { price: price.map(Arc::new), ..self }
     }
 
     fn new(script: Script, bytes: &[u8]) -> Self {
@@ -78,9 +89,15 @@ impl Rehearsal {
             path: None,
             hash: blake3::hash(bytes),
             log: None,
-            idle_timeout: IDLE_TIMEOUT,
+            idle_timeout: Some(IDLE_TIMEOUT),
+            output_tokens_max: OUTPUT_TOKENS_MAX,
+            price: None,
             digests: Digests::default(),
         }
+    }
+
+    fn plan(&self, request: &Request, input: u64) -> Plan {
+        Plan::new(&self.script, request, input, self.price.clone())
     }
 
     fn path_text(&self) -> String {
@@ -91,19 +108,26 @@ impl Rehearsal {
 impl ModelProvider for Rehearsal {
     fn prepare(&self, request: &Request) -> Result<Intent, Failure> {
         let input = self.digests.input_tokens(request);
+        let reserve = price::reserve(self.price.as_deref(), input, self.output_tokens_max);
+        // A script may claim any usage; a reservation is the most that a call may use.
+        let claimed = self.plan(request, input).usage();
         Ok(Intent {
             hash: self.digests.hash(request),
             converter_version: CONVERTER_VERSION,
-            reserve: Usage { input, output: OUTPUT_TOKENS_RESERVED, ..Usage::default() },
+            reserve: most(reserve, claimed),
         })
     }
 
     fn stream(&self, request: Request, abort: CancellationToken) -> BoxStream<'static, StreamEvent> {
         let input = self.digests.input_tokens(&request);
-        let plan = Plan::new(&self.script, &request, input, self.idle_timeout);
-        let entry =
-            self.log.as_ref().map(|log| Entry::new(log, &request, self.digests.hash(&request), &plan));
+        let plan = self.plan(&request, input);
+        let entry = |log| Box::new(Entry::new(log, &request, self.digests.hash(&request), &plan));
+        let entry = self.log.as_deref().map(entry);
         playback::play(plan, request.model, entry, abort)
+    }
+
+    fn idle_timeout(&self) -> Option<Duration> {
+        self.idle_timeout
     }
 
     /// `PATH#HASH`, without a path for a script that comes from no file.
@@ -128,5 +152,16 @@ impl ModelProvider for Rehearsal {
         };
         (!is_same(on_disk) || !is_same(self.hash))
             .then(|| format!("rehearsal {place} was changed; put back the one that the run started with"))
+    }
+}
+
+/// Of each kind of token, and of the money, the larger number.
+fn most(one: Usage, other: Usage) -> Usage {
+    Usage {
+        input: one.input.max(other.input),
+        output: one.output.max(other.output),
+        cache_read: one.cache_read.max(other.cache_read),
+        cache_write: one.cache_write.max(other.cache_write),
+        usd_micros: one.usd_micros.max(other.usd_micros),
     }
 }

@@ -4,7 +4,7 @@
 //! request alone. It must never wait, look at a clock or remember a call.
 
 use std::num::NonZeroUsize;
-use std::time::Duration;
+use std::sync::Arc;
 
 use model::JsonText;
 use model::Label;
@@ -14,6 +14,8 @@ use model::message::{Block, StopReason, ToolCall, Usage};
 use super::digest::tokens;
 use super::script::{Args, Call, Fail, Script, Turn};
 use super::variables::Variables;
+use crate::config::Price;
+use crate::provider::price::priced;
 use crate::provider::{Request, UpdateKind};
 
 /// One call, planned.
@@ -42,13 +44,10 @@ pub(super) struct Plan {
 pub(super) enum Ending {
     /// The answer is complete.
     Done(StopReason),
-    /// The call fails, after so long without a byte.
-    Failed {
-        /// How.
-        failure: Failure,
-        /// How long nothing arrives before it.
-        after: Duration,
-    },
+    /// The call fails.
+    Failed(Box<Failure>),
+    /// Nothing more arrives, until somebody ends the call.
+    Silence,
 }
 
 /// One part of an answer: a content block.
@@ -62,29 +61,32 @@ pub(super) enum Part {
     Call(ToolCall),
 }
 
-/// Counts tokens.
-#[derive(Clone, Copy, Debug)]
+/// Counts tokens, and what they cost.
+#[derive(Clone, Debug)]
 pub(super) struct Meter {
     /// What the script says.
     given: Option<Usage>,
     /// Tokens of the request.
     input: u64,
+    /// What tokens cost.
+    price: Option<Arc<Price>>,
 }
 
 impl Plan {
     /// The plan for `request`, which has `input` tokens.
-    pub(super) fn new(script: &Script, request: &Request, input: u64, idle_timeout: Duration) -> Self {
+    pub(super) fn new(script: &Script, request: &Request, input: u64, price: Option<Arc<Price>>) -> Self {
         let Some(turn) = script.turn(request.turn) else {
-            let failure = no_turn(request.turn, script.turns.len());
-            let ending = Ending::Failed { failure, after: Duration::ZERO };
-            return Self::without_parts(&Turn::default(), ending, input);
+            let failure = Box::new(no_turn(request.turn, script.turns.len()));
+            let meter = Meter { given: None, input, price };
+            return Self::without_parts(&Turn::default(), Ending::Failed(failure), meter);
         };
         let by_calls = if turn.calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse };
-        let mut plan = Self::without_parts(turn, Ending::Done(turn.stop.unwrap_or(by_calls)), input);
+        let meter = Meter { given: turn.usage, input, price };
+        let mut plan = Self::without_parts(turn, Ending::Done(turn.stop.unwrap_or(by_calls)), meter);
         let vars = Variables(request);
         match usize::try_from(request.attempt).ok().and_then(|attempt| turn.fail.get(attempt)) {
             None => plan.add_answer(turn, vars),
-            Some(fail) => plan.add_failure(turn, fail, vars, idle_timeout),
+            Some(fail) => plan.add_failure(turn, fail, vars),
         }
         plan
     }
@@ -93,20 +95,30 @@ impl Plan {
     pub(super) fn outcome(&self) -> &'static str {
         match &self.ending {
             Ending::Done(stop_reason) => stop_reason.name(),
-            Ending::Failed { failure, .. } => failure.kind.name(),
+            Ending::Failed(failure) => failure.kind.name(),
+            Ending::Silence => FailureKind::Idle.name(),
         }
     }
 
-    fn without_parts(turn: &Turn, ending: Ending, input: u64) -> Self {
+    /// What the call uses if nothing ends it before its time.
+    pub(super) fn usage(&self) -> Usage {
+        self.meter.usage(&self.parts)
+    }
+
+    fn without_parts(turn: &Turn, ending: Ending, meter: Meter) -> Self {
         Self {
             delay_ms: turn.delay_ms,
             chunk_chars: turn.chunk_chars,
             chunk_ms: turn.chunk_ms,
             is_opened: false,
-            parts: Vec::with_capacity(2 + turn.calls.len()),
+            parts: Vec::with_capacity(
+                usize::from(!turn.thinking.is_empty())
+                    + usize::from(!turn.text.is_empty())
+                    + turn.calls.len(),
+            ),
             is_broken: false,
             ending,
-            meter: Meter { given: turn.usage, input },
+            meter,
         }
     }
 
@@ -128,7 +140,7 @@ impl Plan {
 
     /// What arrives before a failure: the beginning of the answer if the script asks for it, and for the
     /// kinds that are answers without text, the answer.
-    fn add_failure(&mut self, turn: &Turn, fail: &Fail, vars: Variables<'_>, idle_timeout: Duration) {
+    fn add_failure(&mut self, turn: &Turn, fail: &Fail, vars: Variables<'_>) {
         let is_answer = fail.kind == FailureKind::Empty || fail.kind == FailureKind::ReasoningOnly;
         self.is_opened = is_answer || fail.after_chars.is_some();
         if self.is_opened && fail.kind != FailureKind::Empty {
@@ -140,14 +152,17 @@ impl Plan {
             self.is_broken = !text.is_empty();
             self.add(Part::Text(text));
         }
-        let after = if fail.kind == FailureKind::Idle { idle_timeout } else { Duration::ZERO };
+        if fail.kind == FailureKind::Idle {
+            self.ending = Ending::Silence;
+            return;
+        }
         let failure = Failure {
             retry_after_ms: fail.retry_after_ms,
             had_text: self.is_broken,
             usage: if self.is_opened { self.meter.usage(&self.parts) } else { Usage::default() },
             ..failure(fail.kind, &vars.fill(&fail.message))
         };
-        self.ending = Ending::Failed { failure, after };
+        self.ending = Ending::Failed(Box::new(failure));
     }
 }
 
@@ -198,14 +213,15 @@ impl From<Part> for Block {
 impl Meter {
     /// The tokens of a call that brought `parts`: as the script says for the whole answer, or by estimate.
     pub(super) fn usage(&self, parts: &[Part]) -> Usage {
-        self.given.unwrap_or_else(|| {
+        let usage = self.given.unwrap_or_else(|| {
             let bytes = parts.iter().map(|part| match part {
                 Part::Thinking(text) | Part::Text(text) => text.len(),
                 Part::Call(call) => call.name.len() + call.arguments.as_str().len(),
             });
             let output = tokens(bytes.sum::<usize>() as u64);
             Usage { input: self.input, output, ..Usage::default() }
-        })
+        });
+        priced(self.price.as_deref(), usage)
     }
 }
 

@@ -22,12 +22,15 @@ const API: &str = "rehearsal";
 pub(super) fn play(
     plan: Plan,
     model: String,
-    entry: Option<Entry>,
+    entry: Option<Box<Entry>>,
     abort: CancellationToken,
 ) -> BoxStream<'static, StreamEvent> {
     let playback = Playback { plan, model, entry, abort, stage: Stage::Called };
-    stream::unfold(Box::new(playback), |mut playback| async move {
-        let event = playback.next().await?;
+    stream::unfold(playback, |mut playback| async move {
+        let event = match playback.wait().await {
+            Some(event) => event,
+            None => playback.next()?,
+        };
         Some((event, playback))
     })
     .boxed()
@@ -36,7 +39,7 @@ pub(super) fn play(
 struct Playback {
     plan: Plan,
     model: String,
-    entry: Option<Entry>,
+    entry: Option<Box<Entry>>,
     abort: CancellationToken,
     stage: Stage,
 }
@@ -54,68 +57,85 @@ enum Stage {
 }
 
 impl Playback {
-    async fn next(&mut self) -> Option<StreamEvent> {
-        match self.stage {
-            Stage::Called => Some(self.open().await),
-            Stage::Before { part } => Some(self.start(part).await),
-            Stage::Within { part, sent } => Some(self.go_on(part, sent).await),
-            Stage::Over => None,
-        }
-    }
-
-    async fn open(&mut self) -> StreamEvent {
+    /// Waits until the next event is due; answers the one that comes in its place. All that waits is here, so a call
+    /// that waits holds little beside its plan.
+    async fn wait(&mut self) -> Option<StreamEvent> {
+        let pause = self.pause()?;
         if self.abort.is_cancelled() {
-            return self.aborted();
+            return Some(self.aborted());
         }
         if let Some(entry) = self.entry.take()
             && let Err(error) = entry.append().await
         {
-            return self.failed(failure(FailureKind::Script, &format!("rehearsal log: {error}")));
+            return Some(self.failed(failure(FailureKind::Script, &format!("rehearsal log: {error}"))));
         }
-        if self.is_aborted_within(Duration::from_millis(self.plan.delay_ms)).await {
-            return self.aborted();
-        }
-        if !self.plan.is_opened {
-            return self.finish().await;
-        }
-        self.stage = Stage::Before { part: 0 };
-        StreamEvent::Opened
+        let is_aborted = if pause.is_zero() {
+            self.abort.is_cancelled()
+        } else {
+            self.abort.run_until_cancelled(tokio::time::sleep(pause)).await.is_none()
+        };
+        is_aborted.then(|| self.aborted())
     }
 
-    async fn start(&mut self, part: usize) -> StreamEvent {
-        let Some(next) = self.plan.parts.get(part) else { return self.finish().await };
-        if self.abort.is_cancelled() {
-            return self.aborted();
+    /// How long nothing arrives before the next event; none if it comes even to a call that was aborted.
+    fn pause(&self) -> Option<Duration> {
+        let at_end = match &self.plan.ending {
+            Ending::Silence => Some(Duration::MAX),
+            Ending::Failed(_) | Ending::Done(_) => None,
+        };
+        match self.stage {
+            Stage::Called => {
+                let end = at_end.filter(|_| !self.plan.is_opened).unwrap_or_default();
+                Some(Duration::from_millis(self.plan.delay_ms).saturating_add(end))
+            }
+            Stage::Before { part } if part < self.plan.parts.len() => Some(Duration::ZERO),
+            Stage::Before { .. } => at_end,
+            Stage::Within { part, sent } if self.rest(part, sent).is_empty() => {
+                at_end.filter(|_| self.is_break(part))
+            }
+            Stage::Within { part: 0, sent: 0 } => Some(Duration::ZERO),
+            Stage::Within { .. } => Some(Duration::from_millis(self.plan.chunk_ms)),
+            Stage::Over => None,
         }
+    }
+
+    fn next(&mut self) -> Option<StreamEvent> {
+        match self.stage {
+            Stage::Called if self.plan.is_opened => {
+                self.stage = Stage::Before { part: 0 };
+                Some(StreamEvent::Opened)
+            }
+            Stage::Called => Some(self.finish()),
+            Stage::Before { part } => Some(self.start(part)),
+            Stage::Within { part, sent } => Some(self.go_on(part, sent)),
+            Stage::Over => None,
+        }
+    }
+
+    fn start(&mut self, part: usize) -> StreamEvent {
+        let Some(next) = self.plan.parts.get(part) else { return self.finish() };
         let [kind, ..] = next.kinds();
         self.stage = Stage::Within { part, sent: 0 };
         StreamEvent::Update(Update { kind, content_index: part, delta: String::new(), call: None })
     }
 
     /// The next chunk of a part, or its end.
-    async fn go_on(&mut self, part: usize, sent: usize) -> StreamEvent {
-        let is_first = part == 0 && sent == 0;
-        let Some(current) = self.plan.parts.get(part) else { return self.finish().await };
-        let rest = current.text().get(sent..).unwrap_or_default();
-        if rest.is_empty() {
-            return self.end(part).await;
-        }
+    fn go_on(&mut self, part: usize, sent: usize) -> StreamEvent {
+        let rest = self.rest(part, sent);
+        let Some(current) = self.plan.parts.get(part).filter(|_| !rest.is_empty()) else {
+            return self.end(part);
+        };
         let [_, kind, _] = current.kinds();
         let chunk = self.plan.chunk_chars.map_or(rest, |chars| &rest[..end_of(rest, chars.get())]);
         let (delta, sent) = (chunk.to_owned(), sent + chunk.len());
-        let wait_ms = if is_first { 0 } else { self.plan.chunk_ms };
-        if self.is_aborted_within(Duration::from_millis(wait_ms)).await {
-            return self.aborted();
-        }
         self.stage = Stage::Within { part, sent };
         StreamEvent::Update(Update { kind, content_index: part, delta, call: None })
     }
 
-    async fn end(&mut self, part: usize) -> StreamEvent {
-        let Some(ended) = self.plan.parts.get(part) else { return self.finish().await };
-        if self.plan.is_broken && part + 1 == self.plan.parts.len() {
-            return self.finish().await;
-        }
+    fn end(&mut self, part: usize) -> StreamEvent {
+        let Some(ended) = self.plan.parts.get(part).filter(|_| !self.is_break(part)) else {
+            return self.finish();
+        };
         let [.., kind] = ended.kinds();
         let (delta, call) = match ended {
             Part::Thinking(text) | Part::Text(text) => (text.clone(), None),
@@ -125,30 +145,31 @@ impl Playback {
         StreamEvent::Update(Update { kind, content_index: part, delta, call })
     }
 
-    async fn finish(&mut self) -> StreamEvent {
-        match &mut self.plan.ending {
+    /// What was not sent of a part.
+    fn rest(&self, part: usize, sent: usize) -> &str {
+        self.plan.parts.get(part).and_then(|part| part.text().get(sent..)).unwrap_or_default()
+    }
+
+    /// The stream breaks off where the part's end would be.
+    fn is_break(&self, part: usize) -> bool {
+        self.plan.is_broken && part + 1 == self.plan.parts.len()
+    }
+
+    fn finish(&mut self) -> StreamEvent {
+        match &self.plan.ending {
             Ending::Done(stop_reason) => {
                 let stop_reason = *stop_reason;
                 let parts = std::mem::take(&mut self.plan.parts);
                 let usage = self.plan.meter.usage(&parts);
                 self.done(parts, usage, stop_reason, None)
             }
-            Ending::Failed { failure, after } => {
-                let (failure, after) = (failure.clone(), *after);
-                if !after.is_zero() && self.is_aborted_within(after).await {
-                    return self.aborted();
-                }
+            Ending::Failed(failure) => {
+                let failure = failure.as_ref().clone();
                 self.failed(failure)
             }
+            // Only an abort ends the pause before it.
+            Ending::Silence => self.aborted(),
         }
-    }
-
-    /// Waits so long; true as soon as the call is aborted.
-    async fn is_aborted_within(&self, time: Duration) -> bool {
-        if time.is_zero() {
-            return self.abort.is_cancelled();
-        }
-        self.abort.run_until_cancelled(tokio::time::sleep(time)).await.is_none()
     }
 
     /// Ends with what was sent so far.

@@ -184,7 +184,7 @@ fn without_delays_a_call_is_ready_at_every_poll() {
 fn any_script() -> impl Strategy<Value = Value> {
     let text = || "[a-zé {}]{0,12}(\\{\\{(turn|attempt|prompt|run)\\}\\})?";
     let call = (text(), text()).prop_map(|(tool, arg)| json!({ "tool": tool, "args": { "a": [arg] } }));
-    let kind = select(vec!["idle", "empty", "timeout", "silent"]);
+    let kind = select(vec!["missing", "empty", "timeout", "silent"]);
     let fail = (kind, 0_usize..9).prop_map(|(kind, chars)| json!({ "kind": kind, "after_chars": chars }));
     let calls = proptest::collection::vec(call, 0..3);
     let fails = proptest::collection::vec(fail, 0..2);

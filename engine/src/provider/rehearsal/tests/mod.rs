@@ -31,6 +31,7 @@ fn request(turn: u32, attempt: u32) -> Request {
         }),
         turn,
         attempt,
+        profile: None,
         model: "script".into(),
         thinking: "off".into(),
         system: None,

@@ -1,6 +1,7 @@
 //! What is committed of a request.
 
 use super::*;
+use crate::config::Price;
 
 fn hash(model: &Rehearsal, request: &Request) -> [u8; 32] {
     model.prepare(request).unwrap().hash
@@ -59,4 +60,18 @@ fn an_intent_reserves_the_estimated_input_and_a_fixed_output() {
     };
     let intent = model.prepare(&request).unwrap();
     assert_eq!((intent.converter_version, intent.reserve), (1, used(1_606, 1_024)));
+    let other = one(json!({})).output_tokens_max(7);
+    assert_eq!(other.prepare(&request).unwrap().reserve, used(1_606, 7));
+}
+
+#[test]
+fn an_intent_reserves_no_less_than_the_script_says_and_what_it_costs() {
+    let usd = |text: &str| text.parse::<crate::config::Usd>().unwrap();
+    let price = Price { input: usd("3"), output: usd("15"), cache_write: Some(usd("4")), ..Price::default() };
+    let reserve = |turn| one(turn).price(Some(price.clone())).prepare(&request(0, 0)).unwrap().reserve;
+    let plain = used(3, 1_024);
+    assert_eq!(reserve(json!({})), Usage { usd_micros: 3 * 4 + 1_024 * 15, ..plain });
+    let claimed = json!({ "usage": { "input": 10, "output": 2_000, "cache_read": 5 } });
+    let expected = Usage { cache_read: 5, usd_micros: 30 + 30_000 + 15, ..used(10, 2_000) };
+    assert_eq!(reserve(claimed), expected);
 }
