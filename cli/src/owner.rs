@@ -42,7 +42,8 @@ impl<T> Ended<T> {
     }
 }
 
-struct Signals {
+/// The signals that ask the process to stop.
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hang_up: Signal,
@@ -106,7 +107,8 @@ fn end_at_signal() {
 }
 
 impl Signals {
-    fn new() -> Result<Self, Failure> {
+    /// Catches them from now on. Must be called inside a runtime.
+    pub(crate) fn new() -> Result<Self, Failure> {
         let listen = |kind| {
             signal(kind).map_err(|error| {
                 Failure::new(
@@ -122,7 +124,8 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Status {
+    /// The status of the next one.
+    pub(crate) async fn next(&mut self) -> Status {
         tokio::select! {
             _ = self.interrupt.recv() => Status::Interrupted,
             _ = self.terminate.recv() => Status::Terminated,

@@ -25,7 +25,7 @@ const SLOW: &str = r#"{"turns":[
   {"text":"first","calls":[{"tool":"write","args":{"path":"a.txt","content":"x"}}],"usage":{"input":10,"output":1}},
   {"text":"second","delay_ms":1500,"usage":{"input":20,"output":2}}]}"#;
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "run",
     "resume",
     "stop",
@@ -48,6 +48,7 @@ const COMMANDS: [&str; 22] = [
     "loops",
     "doctor",
     "bench",
+    "gc",
 ];
 
 #[test]
@@ -89,6 +90,47 @@ fn a_run_can_be_read_in_every_way() {
     session.sprag(&["events", &run, "--from", "9"]);
     assert_eq!(status(&session.command(&["show", &run[..6]]).output().unwrap()), "0");
     session.check("read.txt");
+}
+
+#[test]
+fn gc_forgets_what_has_ended_with_and_without_an_owner() {
+    let session = Session::new();
+    session.file("hello.json", HELLO);
+    session.file("endless.json", ENDLESS);
+    let gc = |arguments: &[&str]| -> Value {
+        let output = session.command(&[&["gc", "--json"], arguments].concat()).output().unwrap();
+        assert_eq!(status(&output), "0", "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let said =
+        |told: &Value| (told["runs"].clone(), told["bytes"].as_u64() > Some(1000), told["dry_run"].clone());
+    let nothing = (Value::from(0), false, Value::from(false));
+    assert_eq!(said(&gc(&["--keep", "0"])), nothing);
+    for prompt in ["one", "two"] {
+        assert_eq!(
+            status(&session.command(&["run", "--model", "rehearsal:hello.json", prompt]).output().unwrap()),
+            "0"
+        );
+    }
+    assert_eq!(said(&gc(&["--keep", "1", "--dry-run"])), (Value::from(1), true, Value::from(true)));
+    assert_eq!(
+        said(&gc(&["--keep", "1", "--status", "completed"])),
+        (Value::from(1), true, Value::from(false))
+    );
+    assert_eq!(said(&gc(&["--older-than", "7d"])), nothing);
+    let mut owner = session.start(&["run", "--model", "rehearsal:endless.json", "three"]);
+    session.wait_for_owner();
+    assert_eq!(said(&gc(&["--keep", "0"])), (Value::from(1), true, Value::from(false)));
+    let rows = session.command(&["ls", "--json"]).output().unwrap();
+    let rows: Value = serde_json::from_slice(&rows.stdout).unwrap();
+    assert_eq!(rows.as_array().map(Vec::len), Some(1));
+    signal(&owner, Signal::INT);
+    owner.wait().unwrap();
+    let verified = session.command(&["verify", "--json"]).output().unwrap();
+    let verified: Value = serde_json::from_slice(&verified.stdout).unwrap();
+    assert_eq!((&verified["findings"], &verified["purged"]), (&Value::Array(vec![]), &Value::from(2)));
+    assert_eq!(status(&session.command(&["gc"]).output().unwrap()), "2");
+    assert_eq!(status(&session.command(&["gc", "--status", "parked"]).output().unwrap()), "2");
 }
 
 #[test]

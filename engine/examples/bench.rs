@@ -26,7 +26,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }
         }
         rest => {
-            let report = bench::bench(&dir_of(rest.first()), has("--quick")).await?;
+            let report =
+                bench::bench(&dir_of(rest.first()), has("--quick"), |step| eprintln!("{step}")).await?;
             if has("--json") {
                 println!("{}", report.to_json());
             } else {

@@ -13,6 +13,7 @@ use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream, Ticket};
 use crate::config::Config;
 use crate::driver::load_state;
 use crate::error::Error;
+use crate::gc::Tomb;
 use crate::job::{self, Job, Meta, Requested};
 use crate::keys::{self, Lane};
 use crate::models::ModelError;
@@ -233,6 +234,9 @@ fn essence(item: &Item) -> Vec<u8> {
 /// Refuses a job whose key stands for another one: its prompts would be dropped in silence.
 pub(crate) fn check_repeated(shared: &Shared, accepted: &Accepted, job: &Job) -> Result<(), Error> {
     let Some(key) = job.key.as_deref().filter(|_| accepted.is_known) else { return Ok(()) };
+    if Tomb::of(&*shared.store, accepted.run)?.is_some() {
+        return Err(Error::RunEnded(accepted.run));
+    }
     let known = crate::driver::read_first(&*shared.store, accepted.run)?.submission;
     let is_same =
         known.prompts.iter().map(model::Message::content).eq(job.prompts.iter().map(model::Message::content));

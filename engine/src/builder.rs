@@ -192,6 +192,7 @@ impl Builder {
         let engine = Engine { shared: Arc::new(shared), journal, driving: Arc::default() };
         engine.fill_lanes()?;
         engine.sweep_calls();
+        engine.sweep_blobs();
         Ok(engine)
     }
 }

@@ -454,6 +454,11 @@ pub(crate) fn each_live(store: &dyn Store, mut visit: impl FnMut(RunId, Lane)) -
 }
 
 impl Driving {
+    /// No driver is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
     /// A run without a driver will move by itself, until the guard is dropped.
     pub(crate) fn waits(self: &Arc<Self>) -> Waits {
         self.waiting.fetch_add(1, Ordering::AcqRel);

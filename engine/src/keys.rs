@@ -48,7 +48,7 @@ pub(crate) fn newest(at_ms: i64, run: RunId) -> Vec<u8> {
     key
 }
 
-/// The run at the end of a `live` or `newest` key.
+/// The run at the end of a `live`, `newest` or `blob` key.
 pub(crate) fn run_of(key: &[u8]) -> Option<RunId> {
     let tail = key.get(key.len().checked_sub(16)?..)?;
     Some(RunId(tail.try_into().ok()?))
@@ -65,6 +65,27 @@ pub(crate) fn lane(session: &str) -> Lane {
 /// The newest run of a session that was given its lane.
 pub(crate) fn session(session: &str) -> Vec<u8> {
     hashed(b's', &[session])
+}
+
+/// Prefix of the newest runs of sessions.
+pub(crate) const SESSIONS: &[u8] = b"s";
+
+/// The newest run of the session that has this lane.
+pub(crate) fn session_of(lane: Lane) -> Vec<u8> {
+    [SESSIONS, &lane].concat()
+}
+
+/// What stays known of a run that was purged.
+pub(crate) fn purged(run: RunId) -> Vec<u8> {
+    [b"g".as_slice(), &run.0].concat()
+}
+
+/// Prefix of the files in `DIR/blobs` that runs hold.
+pub(crate) const BLOBS: &[u8] = b"f";
+
+/// A file in `DIR/blobs`, by its name, that a run holds.
+pub(crate) fn blob(name: &str, run: RunId) -> Vec<u8> {
+    [BLOBS, name.as_bytes(), &run.0].concat()
 }
 
 /// Prefix of the profiles whose health is not that of one without failures.

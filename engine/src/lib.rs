@@ -35,6 +35,7 @@ mod error;
 mod event;
 mod events;
 mod fold;
+pub mod gc;
 mod handle;
 pub mod harness;
 mod job;

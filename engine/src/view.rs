@@ -7,7 +7,8 @@ use std::ops::Bound;
 use std::path::Path;
 
 use store::{
-    Commit, Epoch, Error, Head, JournalReader, Loaded, Record, RunKey, Seq, Store, Stream, Ticket, run_prefix,
+    Commit, Epoch, Error, Head, JournalReader, Loaded, Purge, Purged, Record, RunKey, Seq, Store, Stream,
+    Ticket, run_prefix,
 };
 
 /// The picture.
@@ -22,10 +23,27 @@ pub struct JournalView {
 impl JournalView {
     /// Reads the journal in `DIR/journal` as it is now.
     pub fn open(dir: &Path) -> Result<Self, Error> {
-        let reader = JournalReader::open(dir)?;
-        let (mut values, mut heads, mut ended) = (BTreeMap::new(), HashMap::new(), HashSet::new());
+        loop {
+            let reader = JournalReader::open(dir)?;
+            let (values, heads, ended) = (BTreeMap::new(), HashMap::new(), HashSet::new());
+            let mut view = Self { path: dir.to_owned(), reader, values, heads, ended };
+            match view.read() {
+                // An engine has purged runs meanwhile. It does so once, and then no longer.
+                Err(Error::Damaged { .. }) if view.reader.has_moved()? => {}
+                read => return read.map(|()| view),
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<(), Error> {
+        let Self { reader, values, heads, ended, .. } = self;
         reader.each(|_, record| {
-            for put in record.puts {
+            for (run, head) in store::purged_by(&record) {
+                heads.insert(Stream::Run(run), head);
+                heads.remove(&Stream::Inbox(run));
+                ended.insert(Stream::Run(run));
+            }
+            for put in record.puts.into_iter().filter(|put| !store::is_reserved(&put.key)) {
                 match put.value {
                     Some(value) => values.insert(put.key, value),
                     None => values.remove(&put.key),
@@ -35,8 +53,7 @@ impl JournalView {
                 ended.insert(record.stream);
             }
             heads.insert(record.stream, record.head);
-        })?;
-        Ok(Self { path: dir.to_owned(), reader, values, heads, ended })
+        })
     }
 
     fn refuse(&self) -> Ticket {
@@ -87,5 +104,9 @@ impl Store for JournalView {
         let range = self.values.range::<[u8], _>((from, Bound::Unbounded));
         let found = range.take_while(|(key, _)| key.starts_with(prefix)).take(limit);
         Ok(found.map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    fn purge(&self, _runs: &[Purge]) -> Result<Purged, Error> {
+        Err(Error::ReadOnly { path: self.path.clone() })
     }
 }

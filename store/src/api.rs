@@ -31,6 +31,16 @@ pub enum Stream {
     Inbox(RunKey),
 }
 
+impl Stream {
+    /// The run that it belongs to; none for the store's own.
+    pub fn run(self) -> Option<RunKey> {
+        match self {
+            Self::Run(run) | Self::Inbox(run) => Some(run),
+            Self::Own(_) => None,
+        }
+    }
+}
+
 /// Position of a record in its stream, from 0.
 pub type Seq = u64;
 
@@ -96,6 +106,13 @@ pub enum Require {
     Absent {
         /// The key that must be absent.
         key: Vec<u8>,
+    },
+    /// Exactly this value under this key, or none; otherwise [`Error::Changed`].
+    Holds {
+        /// The key.
+        key: Vec<u8>,
+        /// What the caller has seen there.
+        value: Option<Vec<u8>>,
     },
     /// The run's inbox holds exactly this many items, consumed ones included; otherwise [`Error::InboxMoved`].
     InboxLen {
@@ -188,6 +205,27 @@ pub struct Record {
     pub barrier: bool,
 }
 
+/// A run to forget, and what else changes with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Purge {
+    /// The run. It must have ended.
+    pub run: RunKey,
+    /// Changes of the committed state that are made at the same moment; the values under the run's own prefix go by
+    /// themselves.
+    pub puts: Vec<Put>,
+    /// What must hold at that moment; otherwise the run stays.
+    pub requires: Vec<Require>,
+}
+
+/// What a purge gave back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Runs that were there and are gone.
+    pub runs: u64,
+    /// Bytes of the journal that were given back.
+    pub bytes: u64,
+}
+
 /// A run as the store holds it, for its new owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
@@ -263,6 +301,13 @@ pub trait Store: Send + Sync {
     /// Committed values (ordered commits included) with `prefix`, keys after `after` if given, at most `limit`, in
     /// key order.
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Pairs, Error>;
+
+    /// Forgets runs that have ended. Once it returns, their records and those of their inboxes are gone, with every
+    /// value under their prefixes; their bytes are given back. Each run stays known as one that has ended: it can never
+    /// begin again, and its inbox refuses every push. All else is as it was: every other value holds, whichever run put
+    /// it, and the chain of what stays verifies. One run that has not ended refuses all with [`Error::NotEnded`]; runs
+    /// that are not there, or whose requirements do not hold, are passed over. May take long; commits go on meanwhile.
+    fn purge(&self, runs: &[Purge]) -> Result<Purged, Error>;
 }
 
 /// Why the store did not do as asked. Nothing acknowledged is ever lost by any of them.
@@ -302,6 +347,12 @@ pub enum Error {
         /// The value stored under the key.
         value: Vec<u8>,
     },
+    /// The value is not the one that the writer had seen.
+    #[error("the value of the key {key:02x?} has changed")]
+    Changed {
+        /// The key.
+        key: Vec<u8>,
+    },
     /// A counter would pass its ceiling.
     #[error("ceiling: {current} + {add} would pass {max}")]
     Ceiling {
@@ -317,6 +368,12 @@ pub enum Error {
     /// The run has ended; its inbox accepts nothing more.
     #[error("run {run:?} has ended")]
     Ended {
+        /// The run in question.
+        run: RunKey,
+    },
+    /// Only runs that have ended are purged.
+    #[error("run {run:?} has not ended: it is not purged; cancel it first")]
+    NotEnded {
         /// The run in question.
         run: RunKey,
     },

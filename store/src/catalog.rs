@@ -20,7 +20,8 @@ pub(crate) struct Catalog {
     disk: Arc<dyn Fs>,
     dir: PathBuf,
     open: RwLock<Open>,
-    recent: Mutex<VecDeque<(u64, Arc<Index>)>>,
+    /// Indexes that were read lately.
+    recent: Mutex<VecDeque<(Listed, Arc<Index>)>>,
 }
 
 #[derive(Default)]
@@ -35,8 +36,8 @@ struct Open {
     durable: u64,
 }
 
-/// A segment that holds records.
-#[derive(Clone, Copy)]
+/// A segment that holds records, as its file is at one time.
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Listed {
     number: u64,
     /// Where its footer stands, if it has one.
@@ -97,7 +98,7 @@ impl Catalog {
             last.end = end;
         }
         if let Some((number, _)) = open.growing.take() {
-            self.remember(number, Arc::new(index));
+            self.remember(Listed { number, end }, Arc::new(index));
         }
     }
 
@@ -118,20 +119,114 @@ impl Catalog {
     pub(crate) fn read(&self, wanted: &Wanted, within: (u64, u64)) -> Result<Vec<Record>, Error> {
         let mut records = Vec::new();
         for number in self.segments_from(wanted, within)? {
-            let places = self.places(number, wanted, wanted.limit - records.len())?;
-            if !places.is_empty() {
-                let path = segment::path(&self.dir, number);
-                let file =
-                    self.disk.open(&path, Mode::Read).map_err(|failure| error("open", &path, &failure))?;
-                for place in places {
-                    records.push(self.record(&file, number, place.offset())?);
-                }
-            }
+            let limit = wanted.limit - records.len();
+            records.extend(self.as_it_is(number, || self.read_in(number, wanted, limit))?);
             if records.len() >= wanted.limit {
                 break;
             }
         }
         Ok(records)
+    }
+
+    /// The journal's directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The numbers of the segments that hold records, in order.
+    pub(crate) fn segments(&self) -> Vec<u64> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.segments.iter().map(|listed| listed.number).collect()
+    }
+
+    /// The number of the segment that is being written, if any.
+    pub(crate) fn open_segment(&self) -> Option<u64> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).growing.as_ref().map(|(number, _)| *number)
+    }
+
+    /// Where the footer of a segment stands that grows no more.
+    pub(crate) fn end(&self, number: u64) -> u64 {
+        end_in(&self.open.read().unwrap_or_else(PoisonError::into_inner), number)
+    }
+
+    /// The segment's file was replaced: its footer stands at `end` now.
+    pub(crate) fn replaced(&self, number: u64, end: u64) {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let listed = open.segments.binary_search_by_key(&number, |listed| listed.number);
+        if let Some(listed) = listed.ok().and_then(|at| open.segments.get_mut(at)) {
+            listed.end = end;
+        }
+        open.unsealed.remove(&number);
+    }
+
+    /// About as many bytes as the frames of these streams take: each from its beginning to the next frame's.
+    pub(crate) fn footprint(&self, is_wanted: impl Fn(Stream) -> bool) -> Result<u64, Error> {
+        let mut bytes = 0;
+        for number in self.segments() {
+            let (index, end) = self.as_it_is(number, || self.index(number))?;
+            let mut places: Vec<(u64, bool)> =
+                index.places().map(|(stream, place)| (place.offset(), is_wanted(stream))).collect();
+            places.sort_unstable();
+            let ends = places.iter().skip(1).map(|(offset, _)| *offset).chain([end]);
+            let wanted = places.iter().zip(ends).filter(|((_, is_wanted), _)| *is_wanted);
+            bytes += wanted.map(|((offset, _), end)| end.saturating_sub(*offset)).sum::<u64>();
+        }
+        Ok(bytes)
+    }
+
+    /// The index of a segment as it is now, and where its frames end.
+    fn index(&self, number: u64) -> Result<(Arc<Index>, u64), Error> {
+        let (index, end) = {
+            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some((_, growing)) = open.growing.as_ref().filter(|(growing, _)| *growing == number) {
+                return Ok((Arc::new(growing.to_index()), open.durable));
+            }
+            (open.unsealed.get(&number).cloned(), end_in(&open, number))
+        };
+        Ok((index.map_or_else(|| self.sealed(number, end), Ok)?, end))
+    }
+
+    /// Looks whether a segment whose footer stood at `before` was replaced since.
+    pub(crate) fn refresh(&self, number: u64, before: u64) -> Result<bool, Error> {
+        if self.end(number) != before {
+            return Ok(true);
+        }
+        let path = segment::path(&self.dir, number);
+        let look = || {
+            let Some(len) = segment::len(&*self.disk, &self.dir, number)? else { return Ok(None) };
+            let file = self.disk.open(&path, Mode::Read)?;
+            let is_rewritten =
+                segment::head(&*self.disk, &file, number)?.is_ok_and(|head| head.rewritten.is_some());
+            let footer = segment::footer(&*self.disk, &file, number, len)?;
+            Ok(footer.filter(|footer| is_rewritten && footer.at != before))
+        };
+        let footer = look().map_err(|failure: std::io::Error| error("read", &path, &failure))?;
+        if let Some(footer) = &footer {
+            self.replaced(number, footer.at);
+        }
+        Ok(footer.is_some())
+    }
+
+    /// What `read` answers of a segment. Its file may be replaced at any moment: what looks like damage then is none.
+    fn as_it_is<T>(&self, number: u64, read: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+        loop {
+            let before = self.end(number);
+            match read() {
+                Err(Error::Damaged { .. }) if self.refresh(number, before)? => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    fn read_in(&self, number: u64, wanted: &Wanted, limit: usize) -> Result<Vec<Record>, Error> {
+        let places = self.places(number, wanted, limit)?;
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let path = segment::path(&self.dir, number);
+        let file = self.disk.open(&path, Mode::Read).map_err(|failure| error("open", &path, &failure))?;
+        let read = |(seq, place): (Seq, Place)| self.record(&file, number, (wanted.stream, seq), place);
+        places.into_iter().map(read).collect()
     }
 
     /// The segments of `within` that can hold what is wanted, found from the end: most reads are near it.
@@ -148,19 +243,19 @@ impl Catalog {
         let mut start = segments.len();
         while let Some(number) = start.checked_sub(1).and_then(|at| segments.get(at)) {
             start -= 1;
-            if self.find(*number, wanted.stream, |first, _| first)?.is_some_and(|first| first <= wanted.from)
-            {
+            let first = self.as_it_is(*number, || self.find(*number, wanted.stream, |first, _| first))?;
+            if first.is_some_and(|first| first <= wanted.from) {
                 break;
             }
         }
         Ok(segments[start..].to_vec())
     }
 
-    fn places(&self, number: u64, wanted: &Wanted, limit: usize) -> Result<Vec<Place>, Error> {
+    fn places(&self, number: u64, wanted: &Wanted, limit: usize) -> Result<Vec<(Seq, Place)>, Error> {
         let choose = |first: Seq, places: &[Place]| {
             let skip = usize::try_from(wanted.from.saturating_sub(first)).unwrap_or(usize::MAX);
-            let wanted = |place: &&Place| !wanted.only_messages || place.carries_messages();
-            places.iter().skip(skip).filter(wanted).take(limit).copied().collect()
+            let wanted = |(_, place): &(Seq, Place)| !wanted.only_messages || place.carries_messages();
+            (first..).zip(places.iter().copied()).skip(skip).filter(wanted).take(limit).collect()
         };
         Ok(self.find(number, wanted.stream, choose)?.unwrap_or_default())
     }
@@ -180,9 +275,7 @@ impl Catalog {
                     (end > 0).then(|| ask(first, &places[..end]))
                 }));
             }
-            let listed = open.segments.binary_search_by_key(&number, |listed| listed.number);
-            let end = listed.ok().and_then(|at| open.segments.get(at)).map_or(0, |listed| listed.end);
-            (open.unsealed.get(&number).cloned(), end)
+            (open.unsealed.get(&number).cloned(), end_in(&open, number))
         };
         let index = match index {
             Some(index) => index,
@@ -194,7 +287,7 @@ impl Catalog {
     fn sealed(&self, number: u64, end: u64) -> Result<Arc<Index>, Error> {
         {
             let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((_, index)) = recent.iter().find(|(known, _)| *known == number) {
+            if let Some((_, index)) = recent.iter().find(|(known, _)| *known == Listed { number, end }) {
                 return Ok(Arc::clone(index));
             }
         }
@@ -205,22 +298,26 @@ impl Catalog {
             return Err(damaged(&path, end, "it is not a footer"));
         };
         let index = Arc::new(index);
-        self.remember(number, Arc::clone(&index));
+        self.remember(Listed { number, end }, Arc::clone(&index));
         Ok(index)
     }
 
-    fn remember(&self, number: u64, index: Arc<Index>) {
+    fn remember(&self, of: Listed, index: Arc<Index>) {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.push_back((number, index));
+        recent.push_back((of, index));
         if recent.len() > INDEXES_MAX {
             recent.pop_front();
         }
     }
 
-    fn record(&self, file: &Handle, number: u64, offset: u64) -> Result<Record, Error> {
-        let content = self.block(file, number, offset)?;
+    fn record(&self, file: &Handle, number: u64, name: (Stream, Seq), place: Place) -> Result<Record, Error> {
+        let content = self.block(file, number, place.offset())?;
         let record = frame::frame(&content).and_then(frame::Frame::to_record);
-        record.ok_or_else(|| damaged(&file.path, offset, "it is not a frame"))
+        let record = record.ok_or_else(|| damaged(&file.path, place.offset(), "it is not a frame"))?;
+        if (record.stream, record.head.seq) == name {
+            return Ok(record);
+        }
+        Err(damaged(&file.path, place.offset(), "another record stands there than its index says"))
     }
 
     fn block(&self, file: &Handle, number: u64, offset: u64) -> Result<Vec<u8>, Error> {
@@ -232,6 +329,11 @@ impl Catalog {
             Err(Bad::Broken(reason)) => Err(damaged(&file.path, offset, reason)),
         }
     }
+}
+
+fn end_in(open: &Open, number: u64) -> u64 {
+    let listed = open.segments.binary_search_by_key(&number, |listed| listed.number);
+    listed.ok().and_then(|at| open.segments.get(at)).map_or(0, |listed| listed.end)
 }
 
 fn damaged(segment: &Path, offset: u64, reason: &str) -> Error {

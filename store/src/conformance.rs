@@ -5,6 +5,7 @@
 
 mod concurrency;
 mod inbox;
+mod purges;
 mod random;
 mod reads;
 mod requires;
@@ -26,7 +27,8 @@ type Check = fn(&dyn Store, Epoch) -> Result<(), Error>;
 ///
 /// When the store breaks a promise; the message names it.
 pub fn run_all(make: &mut dyn FnMut() -> Box<dyn Store>) {
-    let groups = [writes::CHECKS, requires::CHECKS, inbox::CHECKS, reads::CHECKS, concurrency::CHECKS];
+    let groups =
+        [writes::CHECKS, requires::CHECKS, inbox::CHECKS, reads::CHECKS, purges::CHECKS, concurrency::CHECKS];
     for (promise, check) in groups.into_iter().flatten() {
         let store = make();
         let answer = store.claim().and_then(|epoch| check(store.as_ref(), epoch));

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{Commit, Epoch, Error, Loaded, Record, RunKey, Seq, Store, Stream, Ticket};
+use crate::{Commit, Epoch, Error, Loaded, Purge, Purged, Record, RunKey, Seq, Store, Stream, Ticket};
 
 /// A method of [`Store`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +25,8 @@ pub enum Operation {
     ReadTranscript,
     /// [`Store::scan`]
     Scan,
+    /// [`Store::purge`]
+    Purge,
 }
 
 /// Which operation a fault hits. Counts are from 0, over the life of the store.
@@ -168,6 +170,10 @@ impl<S: Store> Store for Faulty<S> {
         limit: usize,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
         self.answer(Operation::Scan, |store| store.scan(prefix, after, limit))
+    }
+
+    fn purge(&self, runs: &[Purge]) -> Result<Purged, Error> {
+        self.answer(Operation::Purge, |store| store.purge(runs))
     }
 }
 

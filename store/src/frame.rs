@@ -1,4 +1,4 @@
-//! The bytes of the journal: four kinds of blocks, and how each is encoded and checked.
+//! The bytes of the journal: six kinds of blocks, and how each is encoded and checked.
 //!
 //! ```text
 //! block  = len u32 · crc32c u32 · content            the checksum covers segment number, offset and content
@@ -6,6 +6,9 @@
 //! content of a group  = 'G' · version · magic · number u64 · prev_hash · position u64 · epoch u64
 //!                       · durable_segment u64 · durable_offset u64 · frames u32 · bytes u32
 //! content of a frame  = 'F' · header · flags u8 · payload_len u32 · payload · puts
+//! content of a rewritten segment's head
+//!                     = 'R' · version · magic · segment u64 · from: point · end: point · checkpoint u64
+//! content of a kept   = 'K' · version · position u64 · frames u32 · bytes u32
 //! header  = version u8 · logic_version u16 · stream · seq u64 · epoch u64 · at i64 · kind
 //!           · prev_hash · payload_hash · puts_hash · state_hash                (174 bytes)
 //! payload = salt (16 bytes) · bytes                  redacted: as many zeros, so offsets and chains stand
@@ -13,7 +16,8 @@
 //! point   = segment u64 · offset u64 · position u64 · group u64 · hash · epoch u64
 //! ```
 //!
-//! The fourth kind, the footer, is an index and lives in `index`. All numbers are little endian. The version
+//! A kept block stands before frames that follow each other and were kept when their segment was rewritten; it takes
+//! the place of the groups that they were in. The sixth kind, the footer, is an index and lives in `index`. All numbers are little endian. The version
 //! is the second byte of every content. Must never touch the disk.
 
 use crate::bytes::{Cursor, is_zero};
@@ -36,6 +40,10 @@ pub(crate) const BLOCK_MAX: usize = crate::limits::FRAME_BYTES_MAX + ENVELOPE;
 pub(crate) const GROUP_BLOCK: usize = ENVELOPE + 88;
 /// Bytes of a segment's head block.
 pub(crate) const HEAD_BLOCK: usize = ENVELOPE + 2 + MAGIC + 16 + POINT;
+/// Bytes of the head block of a segment that was rewritten.
+pub(crate) const REWRITTEN_HEAD_BLOCK: usize = ENVELOPE + 2 + MAGIC + 8 + 2 * POINT + 8;
+/// Bytes of the block before frames that were kept.
+pub(crate) const KEPT_BLOCK: usize = ENVELOPE + 2 + 16;
 
 const MAGIC: usize = 6;
 const HEAD_MAGIC: &[u8; MAGIC] = b"sprag\0";
@@ -54,6 +62,8 @@ pub(crate) enum Tag {
     Group,
     Frame,
     Footer,
+    Rewritten,
+    Kept,
 }
 
 impl Tag {
@@ -63,6 +73,8 @@ impl Tag {
             Self::Group => b'G',
             Self::Frame => b'F',
             Self::Footer => b'I',
+            Self::Rewritten => b'R',
+            Self::Kept => b'K',
         }
     }
 }
@@ -94,10 +106,38 @@ impl Point {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHead {
     pub(crate) segment: u64,
-    /// Bytes that were zeroed for it.
+    /// Bytes that were zeroed for it; 0 if it was rewritten.
     pub(crate) size: u64,
     /// Where the segment before it ends.
     pub(crate) from: Point,
+    /// What a rewritten segment says of what it was; none if it is as it was written.
+    pub(crate) rewritten: Option<Rewritten>,
+}
+
+/// What a segment was before frames were dropped from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rewritten {
+    /// Where it ended, and where the next segment still continues from.
+    pub(crate) end: Point,
+    /// Frames before this position put again what the dropped ones had put and still holds.
+    pub(crate) checkpoint: u64,
+}
+
+/// First block of frames that were kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// Position of the first of them in the journal.
+    pub(crate) position: u64,
+    pub(crate) frames: u32,
+    /// Bytes of all of them.
+    pub(crate) bytes: u32,
+}
+
+impl SegmentHead {
+    /// Bytes of its block: the first group or kept block follows.
+    pub(crate) fn block_bytes(&self) -> usize {
+        if self.rewritten.is_some() { REWRITTEN_HEAD_BLOCK } else { HEAD_BLOCK }
+    }
 }
 
 /// First block of a group.
@@ -141,6 +181,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) payload: Option<&'a [u8]>,
     /// Encoded puts.
     pub(crate) puts: &'a [u8],
+    /// All of it, as it lies in its block.
+    pub(crate) content: &'a [u8],
 }
 
 /// Why bytes are not a block.
@@ -244,12 +286,52 @@ pub(crate) fn write_head(place: &mut [u8], head: &SegmentHead) {
     place[..HEAD_BLOCK].copy_from_slice(&block);
 }
 
-/// Reads a segment head's content.
+/// Reads a segment head's content, of either kind.
 pub(crate) fn head(content: &[u8]) -> Option<SegmentHead> {
     let mut cursor = Cursor(content);
-    cursor.expect(&[Tag::Head.byte(), FORMAT])?;
+    let tag = cursor.u8()?;
+    cursor.expect(&[FORMAT])?;
     cursor.expect(HEAD_MAGIC)?;
-    Some(SegmentHead { segment: cursor.u64()?, size: cursor.u64()?, from: cursor.point()? })
+    let segment = cursor.u64()?;
+    if tag == Tag::Head.byte() {
+        return Some(SegmentHead { segment, size: cursor.u64()?, from: cursor.point()?, rewritten: None });
+    }
+    let from = (tag == Tag::Rewritten.byte()).then(|| cursor.point())??;
+    let rewritten = Rewritten { end: cursor.point()?, checkpoint: cursor.u64()? };
+    Some(SegmentHead { segment, size: 0, from, rewritten: Some(rewritten) })
+}
+
+/// The head block of segment `segment`, which continues from `from`, when it is rewritten.
+pub(crate) fn rewritten_head(segment: u64, from: &Point, rewritten: &Rewritten) -> Vec<u8> {
+    let mut block = Vec::with_capacity(REWRITTEN_HEAD_BLOCK);
+    let at = start(&mut block);
+    block.extend_from_slice(&[Tag::Rewritten.byte(), FORMAT]);
+    block.extend_from_slice(HEAD_MAGIC);
+    block.extend_from_slice(&segment.to_le_bytes());
+    put_point(&mut block, from);
+    put_point(&mut block, &rewritten.end);
+    block.extend_from_slice(&rewritten.checkpoint.to_le_bytes());
+    close(&mut block, at, REWRITTEN_HEAD_BLOCK, segment, 0);
+    block
+}
+
+/// Writes a kept block over the first `KEPT_BLOCK` bytes of `place`.
+pub(crate) fn write_kept(place: &mut [u8], kept: &Kept, segment: u64, offset: u64) {
+    let mut block = Vec::with_capacity(KEPT_BLOCK);
+    let at = start(&mut block);
+    block.extend_from_slice(&[Tag::Kept.byte(), FORMAT]);
+    block.extend_from_slice(&kept.position.to_le_bytes());
+    block.extend_from_slice(&kept.frames.to_le_bytes());
+    block.extend_from_slice(&kept.bytes.to_le_bytes());
+    close(&mut block, at, KEPT_BLOCK, segment, offset);
+    place[..KEPT_BLOCK].copy_from_slice(&block);
+}
+
+/// Reads a kept block's content.
+pub(crate) fn kept(content: &[u8]) -> Option<Kept> {
+    let mut cursor = Cursor(content);
+    cursor.expect(&[Tag::Kept.byte(), FORMAT])?;
+    Some(Kept { position: cursor.u64()?, frames: cursor.u32()?, bytes: cursor.u32()? })
 }
 
 /// Writes a group's header block over the first `GROUP_BLOCK` bytes of `place`.
@@ -398,6 +480,7 @@ pub(crate) fn frame(content: &[u8]) -> Option<Frame<'_>> {
         barrier: flags & FLAG_BARRIER != 0,
         payload: (flags & FLAG_REDACTED == 0).then_some(payload),
         puts: cursor.0,
+        content,
     })
 }
 
@@ -426,8 +509,8 @@ fn header(bytes: &[u8]) -> Option<Header> {
 }
 
 /// What a broken frame says of itself: to locate damage, not to trust.
-pub(crate) fn peek(bytes: &[u8], offset: usize) -> Option<(Stream, Seq)> {
-    let mut cursor = Cursor(bytes.get(offset + ENVELOPE..)?);
+pub(crate) fn peek(block: &[u8]) -> Option<(Stream, Seq)> {
+    let mut cursor = Cursor(block.get(ENVELOPE..)?);
     cursor.expect(&[Tag::Frame.byte()])?;
     let header = header(cursor.take(HEADER)?)?;
     Some((header.stream, header.seq))

@@ -101,8 +101,26 @@ impl Index {
         Some((entry.first, self.places.get(entry.start..entry.start + entry.count)?))
     }
 
+    /// The streams that have records in the segment, in order.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = Stream> {
+        self.entries.iter().map(|entry| entry.stream)
+    }
+
+    /// The places of all records, each with its stream, in no order.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (Stream, Place)> {
+        self.entries.iter().flat_map(|entry| {
+            let places = self.places.get(entry.start..entry.start + entry.count).unwrap_or_default();
+            places.iter().map(|place| (entry.stream, *place))
+        })
+    }
+
     /// The footer block for the end of the segment.
     pub(crate) fn to_footer(&self, end: &Point) -> Vec<u8> {
+        self.to_footer_at(end, end.offset)
+    }
+
+    /// The footer block for a segment that ends at `end` and whose frames end at `offset` of its file.
+    pub(crate) fn to_footer_at(&self, end: &Point, offset: u64) -> Vec<u8> {
         let mut buffer = Vec::with_capacity(256 + self.entries.len() * 29 + self.places.len() * 4);
         let at = frame::start(&mut buffer);
         buffer.extend_from_slice(&[Tag::Footer.byte(), FORMAT]);
@@ -117,10 +135,10 @@ impl Index {
         for place in &self.places {
             buffer.extend_from_slice(&place.0.to_le_bytes());
         }
-        buffer.extend_from_slice(&end.offset.to_le_bytes());
+        buffer.extend_from_slice(&offset.to_le_bytes());
         buffer.extend_from_slice(MAGIC);
         let len = buffer.len();
-        frame::close(&mut buffer, at, len, end.segment, end.offset);
+        frame::close(&mut buffer, at, len, end.segment, offset);
         buffer
     }
 }
@@ -149,6 +167,6 @@ pub(crate) fn footer(content: &[u8]) -> Option<(Point, Index)> {
     for _ in 0..places {
         index.places.push(Place(cursor.u32()?));
     }
-    (start == places && cursor.0.len() == TRAILER && footer_offset(cursor.0)? == end.offset)
+    (start == places && cursor.0.len() == TRAILER && footer_offset(cursor.0).is_some())
         .then_some((end, index))
 }

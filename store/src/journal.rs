@@ -4,6 +4,7 @@
 //! queued for the one writer; reads never wait for the writer, except `load`, which waits for what was queued
 //! before it.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -30,7 +31,8 @@ use crate::state::{Found, State, StateHealth, StateOptions};
 use crate::tail::{Counters, Tail};
 use crate::writer::{Message, Writer};
 use crate::{
-    Commit, Cut, Durability, Epoch, Error, Loaded, Pairs, Receipt, Record, RunKey, Seq, Store, Stream, Ticket,
+    Commit, Cut, Durability, Epoch, Error, Loaded, Pairs, Purge, Purged, Receipt, Record, RunKey, Seq, Store,
+    Stream, Ticket, purge,
 };
 
 /// Name of the journal's directory in DIR.
@@ -118,11 +120,14 @@ pub(crate) struct Shared {
 
 /// A store in a directory. Dropping it without `close` leaves what a killed process would leave.
 pub struct JournalStore {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) disk: Arc<dyn Fs>,
     sender: SyncSender<Message>,
     opening: Opening,
     /// None once the store is closed.
     held: Mutex<Option<Held>>,
+    /// Held by who purges: one at a time.
+    pub(crate) purging: Mutex<()>,
 }
 
 struct Held {
@@ -163,10 +168,10 @@ impl JournalStore {
             Found::Usable { applied } => (applied, None),
             Found::Rebuild { reason } => (0, Some(reason)),
         };
-        replay(&*disk, &journal, &survey, applied, &state)?;
+        replay(&disk, &journal, &survey, applied, &state)?;
         let catalog = Arc::new(Catalog::new(Arc::clone(&disk), journal.clone()));
         // `repair` has sealed them all.
-        survey.segments.iter().for_each(|segment| catalog.add(segment.number, segment.end.offset, None));
+        survey.segments.iter().for_each(|segment| catalog.add(segment.number, segment.bytes, None));
         let shared = Arc::new(Shared {
             dir: dir.to_owned(),
             catalog: Arc::clone(&catalog),
@@ -186,7 +191,8 @@ impl JournalStore {
             .spawn(move || writer.run(&receiver))
             .map_err(|failure| error("start the writer of", dir, &failure))?;
         let opening = Opening { cut: survey.cut, rebuilt, frames };
-        Ok(Self { shared, sender, opening, held: Mutex::new(Some(Held { writer, lock })) })
+        let held = Mutex::new(Some(Held { writer, lock }));
+        Ok(Self { shared, disk: options.disk, sender, opening, held, purging: Mutex::default() })
     }
 
     /// What this open found.
@@ -203,6 +209,11 @@ impl JournalStore {
             groups: groups.load(Ordering::Relaxed),
             frames: frames.load(Ordering::Relaxed),
         }
+    }
+
+    /// About as many bytes of the journal as a purge of these runs would give back.
+    pub fn footprint(&self, runs: &HashSet<RunKey>) -> Result<u64, Error> {
+        self.shared.catalog.footprint(|stream| stream.run().is_some_and(|run| runs.contains(&run)))
     }
 
     /// How the state does; none once the store is closed.
@@ -225,7 +236,9 @@ impl JournalStore {
         let Some(Held { writer, lock }) = held else { return Ok(()) };
         let closed = self.ask(Message::Close).and_then(|closed| closed);
         let joined = writer.join().map_err(|_| Error::Closed);
-        // The writer is gone: waits only for readers that are inside.
+        // The writer is gone, so a purge ends with its next step: after the lock nothing of it may reach the disk.
+        drop(self.purging.lock().unwrap_or_else(PoisonError::into_inner));
+        // Waits only for readers that are inside.
         let state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner).take();
         let state_closed = state.map_or(Ok(()), State::close);
         drop(lock);
@@ -245,20 +258,20 @@ impl JournalStore {
     }
 
     /// Asks the writer and waits for its answer.
-    fn ask<T>(&self, question: impl FnOnce(SyncSender<T>) -> Message) -> Result<T, Error> {
+    pub(crate) fn ask<T>(&self, question: impl FnOnce(SyncSender<T>) -> Message) -> Result<T, Error> {
         let (answer, answered) = sync_channel(1);
         self.sender.send(question(answer)).map_err(|_| Error::Closed)?;
         answered.recv().map_err(|_| Error::Closed)
     }
 
-    fn with_state<T>(&self, read: impl FnOnce(&State) -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn with_state<T>(&self, read: impl FnOnce(&State) -> Result<T, Error>) -> Result<T, Error> {
         let guard = self.shared.state.read().unwrap_or_else(PoisonError::into_inner);
         read(guard.as_ref().ok_or(Error::Closed)?)
     }
 
     fn read(&self, wanted: &Wanted) -> Result<Vec<Record>, Error> {
         let head = self.with_state(|state| stream_head(state, wanted.stream))?;
-        head.map_or(Ok(Vec::new()), |head| {
+        head.filter(|head| !head.is_purged).map_or(Ok(Vec::new()), |head| {
             self.shared.catalog.read(wanted, (head.first_segment, head.last_segment))
         })
     }
@@ -333,6 +346,10 @@ impl Store for JournalStore {
         };
         self.with_state(|state| state.scan(prefix, after, limit))
     }
+
+    fn purge(&self, runs: &[Purge]) -> Result<Purged, Error> {
+        purge::purge(self, runs)
+    }
 }
 
 /// Syncs the directories above a new store: its own name must survive power loss as well.
@@ -349,7 +366,7 @@ fn sync_ancestors(disk: &dyn Fs, dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn stream_head(state: &State, stream: Stream) -> Result<Option<StreamHead>, Error> {
+pub(crate) fn stream_head(state: &State, stream: Stream) -> Result<Option<StreamHead>, Error> {
     Ok(state.get(&heads::key(stream))?.and_then(|value| StreamHead::decode(&value)))
 }
 

@@ -10,11 +10,17 @@ use crate::{Error, Put, RunKey};
 /// First byte of the keys that belong to one run.
 const RUN_TAG: u8 = b'r';
 
-/// What the keys of one run begin with: `r`, then the run's 16 bytes. `Store::load` returns exactly these.
+/// What the keys of one run begin with: `r`, then the run's 16 bytes. `Store::load` returns exactly these, and a purge
+/// deletes them; only commits of the run and its inbox may put them.
 pub fn run_prefix(run: RunKey) -> [u8; 17] {
     let mut prefix = [RUN_TAG; 17];
     prefix[1..].copy_from_slice(&run.0);
     prefix
+}
+
+/// The key is the store's own: records carry such puts, and no scan shows them.
+pub fn is_reserved(key: &[u8]) -> bool {
+    key.first().is_some_and(|first| *first < 0x20)
 }
 
 /// Refuses puts that the state does not take; asked before a commit is linked.

@@ -21,10 +21,12 @@ pub mod limits;
 mod link;
 mod lock;
 mod memory;
+mod purge;
 mod random;
 mod reader;
 mod recover;
 mod replay;
+mod rewrite;
 mod scan;
 mod segment;
 mod state;
@@ -32,16 +34,18 @@ mod tail;
 #[cfg(test)]
 mod tests;
 mod verify;
+mod window;
 mod writer;
 
 pub use api::{
-    Commit, Durability, Epoch, Error, Hash, Head, Loaded, Pairs, Put, Receipt, Record, RecordKind, Require,
-    RunKey, Seq, Store, Stream, Ticket,
+    Commit, Durability, Epoch, Error, Hash, Head, Loaded, Pairs, Purge, Purged, Put, Receipt, Record,
+    RecordKind, Require, RunKey, Seq, Store, Stream, Ticket,
 };
 pub use frame::Point;
 pub use journal::{CLOSED, JournalStore, OPENED, Opening, Options, Stats};
-pub use keys::run_prefix;
+pub use keys::{is_reserved, run_prefix};
 pub use memory::MemoryStore;
+pub use purge::{PURGED, RECLAIMED, REWRITTEN, purged_by};
 pub use random::boot_id;
 pub use reader::JournalReader;
 pub use recover::Cut;

@@ -19,6 +19,8 @@ use crate::{Commit, Durability, Error, Hash, Head, Put, Receipt, Require, RunKey
 
 /// Bytes that an encoded put takes beside its key and value.
 const PUT_FIXED: usize = 6;
+/// What a value that is put again is taken to have; a group may pass the space that was made for it.
+const AGAIN_BYTES: usize = 64;
 
 /// A commit on its way to the writer, with all that its own thread could prepare.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub(crate) struct Submitted {
     puts: Vec<u8>,
     puts_hash: Hash,
     pub(crate) answer: oneshot::Sender<Result<Receipt, Error>>,
+    /// Keys whose values at the moment of linking are put again.
+    again: Vec<Vec<u8>>,
     /// While it is linked: what the state was given, of which the first `given` are the commit's own puts.
     staged: Option<Arc<[Put]>>,
     given: usize,
@@ -55,8 +59,18 @@ impl Submitted {
         let payload_hash = payload_hash(&salt, &commit.payload);
         let puts_hash = frame::hash(&puts);
         let given = commit.puts.len();
-        let submitted =
-            Self { commit, consumed, salt, payload_hash, puts, puts_hash, answer, staged: None, given };
+        let submitted = Self {
+            commit,
+            consumed,
+            salt,
+            payload_hash,
+            puts,
+            puts_hash,
+            answer,
+            again: vec![],
+            staged: None,
+            given,
+        };
         match submitted.bytes() {
             got if got > FRAME_BYTES_MAX => {
                 Err((Error::TooLarge { what: "a commit", got, max: FRAME_BYTES_MAX }, submitted.answer))
@@ -69,9 +83,16 @@ impl Submitted {
     pub(crate) fn bytes(&self) -> usize {
         let sums = self.commit.requires.iter().map(|require| match require {
             Require::Ceiling { key, .. } => PUT_FIXED + key.len() + 8,
-            Require::Absent { .. } | Require::InboxLen { .. } => 0,
+            Require::Absent { .. } | Require::Holds { .. } | Require::InboxLen { .. } => 0,
         });
-        FRAME_FIXED + SALT + self.commit.payload.len() + self.puts.len() + sums.sum::<usize>()
+        let again = self.again.iter().map(|key| PUT_FIXED + key.len() + AGAIN_BYTES);
+        let puts = self.puts.len() + sums.sum::<usize>() + again.sum::<usize>();
+        FRAME_FIXED + SALT + self.commit.payload.len() + puts
+    }
+
+    /// Has the values of `keys` put again, as they are when it is linked; a key without a value is deleted again.
+    pub(crate) fn with_again(self, keys: Vec<Vec<u8>>) -> Self {
+        Self { again: keys, ..self }
     }
 
     pub(crate) fn is_durable(&self) -> bool {
@@ -125,7 +146,10 @@ impl Linker {
         let stream = submitted.commit.stream;
         let before = self.head(stream, target.state)?;
         let next = before.map_or(0, |before| before.head.seq + 1);
-        let sums = self.check(submitted, next, target.state)?;
+        let mut sums = self.check(submitted, next, target.state)?;
+        for key in &submitted.again {
+            sums.push(Put { key: key.clone(), value: target.state.get(key)? });
+        }
         let (puts_hash, extended) = if sums.is_empty() {
             (submitted.puts_hash, None)
         } else {
@@ -167,6 +191,11 @@ impl Linker {
         self.void.extend(lost);
     }
 
+    /// Heads of other streams than its own were put: they are asked of the state again.
+    pub(crate) fn forget_heads(&mut self) {
+        self.heads.clear();
+    }
+
     /// All preconditions, in the order in which they are reported. Answers the counters' new values.
     fn check(&mut self, submitted: &Submitted, next: Seq, state: &State) -> Result<Vec<Put>, Error> {
         let commit = &submitted.commit;
@@ -186,7 +215,12 @@ impl Linker {
             Stream::Own(_) | Stream::Run(_) if submitted.consumed.is_some() => {
                 return Err(Error::Conflict { stream: commit.stream, expected: commit.expect_seq, next });
             }
-            Stream::Own(_) | Stream::Run(_) => {}
+            Stream::Run(run) => {
+                if self.head(commit.stream, state)?.is_some_and(|head| head.is_purged) {
+                    return Err(Error::Ended { run });
+                }
+            }
+            Stream::Own(_) => {}
         }
         Ok(sums)
     }
@@ -218,6 +252,11 @@ impl Linker {
                 Require::Absent { key } => {
                     if let Some(value) = state.get(key)? {
                         return Err(Error::Duplicate { value });
+                    }
+                }
+                Require::Holds { key, value } => {
+                    if state.get(key)? != *value {
+                        return Err(Error::Changed { key: key.clone() });
                     }
                 }
                 Require::InboxLen { run, len: seen } => {

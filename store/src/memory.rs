@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::keys::{add_to_counter, admit, lower_bound, read_counter, run_prefix};
 use crate::limits::INBOX_ITEMS_MAX;
 use crate::{
-    Commit, Durability, Epoch, Error, Hash, Head, Loaded, Put, Receipt, Record, RecordKind, Require, RunKey,
-    Seq, Store, Stream, Ticket,
+    Commit, Durability, Epoch, Error, Hash, Head, Loaded, Purge, Purged, Put, Receipt, Record, RecordKind,
+    Require, RunKey, Seq, Store, Stream, Ticket,
 };
 
 /// A store that lives as long as the value does.
@@ -28,6 +28,8 @@ struct Inner {
     /// Streams of which some record was the end.
     ended: HashSet<Stream>,
     values: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Runs that are gone, with their last records.
+    purged: HashMap<RunKey, Head>,
 }
 
 impl MemoryStore {
@@ -53,7 +55,7 @@ impl Store for MemoryStore {
     fn load(&self, run: RunKey) -> Result<Loaded, Error> {
         let inner = self.lock();
         Ok(Loaded {
-            head: inner.records(Stream::Run(run)).last().map(|record| record.head),
+            head: inner.head(Stream::Run(run)),
             inbox_len: inner.next_seq(Stream::Inbox(run)),
             is_ended: inner.is_ended(run),
             values: inner.scan(&run_prefix(run), None, usize::MAX),
@@ -82,6 +84,10 @@ impl Store for MemoryStore {
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
         Ok(self.lock().scan(prefix, after, limit))
     }
+
+    fn purge(&self, runs: &[Purge]) -> Result<Purged, Error> {
+        self.lock().purge(runs)
+    }
 }
 
 impl Inner {
@@ -92,6 +98,11 @@ impl Inner {
             return Err(Error::Conflict { stream: commit.stream, expected: commit.expect_seq, next });
         }
         let sums = self.check_requires(&commit.requires)?;
+        if let Stream::Run(run) = commit.stream
+            && self.purged.contains_key(&run)
+        {
+            return Err(Error::Ended { run });
+        }
         Ok(self.append(commit, sums))
     }
 
@@ -113,6 +124,29 @@ impl Inner {
         Ok(self.append(Commit { expect_seq: len, durability: Durability::Durable, ..item }, sums))
     }
 
+    fn purge(&mut self, runs: &[Purge]) -> Result<Purged, Error> {
+        if let Some(live) = runs.iter().find(|purge| self.has(purge.run) && !self.is_ended(purge.run)) {
+            return Err(Error::NotEnded { run: live.run });
+        }
+        runs.iter().try_for_each(|purge| admit(&purge.puts))?;
+        let mut purged = Purged::default();
+        for Purge { run, puts, requires } in runs {
+            let known = self.head(Stream::Run(*run)).filter(|_| !self.purged.contains_key(run));
+            let Some(head) = known.filter(|_| self.check_requires(requires).is_ok()) else { continue };
+            self.streams.remove(&Stream::Run(*run));
+            self.streams.remove(&Stream::Inbox(*run));
+            self.values.retain(|key, _| !key.starts_with(&run_prefix(*run)));
+            self.apply(puts);
+            self.purged.insert(*run, head);
+            purged.runs += 1;
+        }
+        Ok(purged)
+    }
+
+    fn has(&self, run: RunKey) -> bool {
+        self.head(Stream::Run(run)).is_some()
+    }
+
     fn check_writer(&self, commit: &Commit) -> Result<(), Error> {
         if commit.epoch.0 < self.epoch {
             return Err(Error::Fenced { got: commit.epoch.0, current: self.epoch });
@@ -128,6 +162,11 @@ impl Inner {
                 Require::Absent { key } => {
                     if let Some(value) = self.values.get(key) {
                         return Err(Error::Duplicate { value: value.clone() });
+                    }
+                }
+                Require::Holds { key, value } => {
+                    if self.values.get(key) != value.as_ref() {
+                        return Err(Error::Changed { key: key.clone() });
                     }
                 }
                 Require::InboxLen { run, len: seen } => {
@@ -152,12 +191,7 @@ impl Inner {
 
     fn append(&mut self, commit: Commit, sums: Vec<Put>) -> Receipt {
         let puts: Vec<Put> = commit.puts.into_iter().chain(sums).collect();
-        for put in &puts {
-            match &put.value {
-                Some(value) => self.values.insert(put.key.clone(), value.clone()),
-                None => self.values.remove(&put.key),
-            };
-        }
+        self.apply(&puts);
         if commit.kind.ends_stream {
             self.ended.insert(commit.stream);
         }
@@ -183,12 +217,30 @@ impl Inner {
         Receipt { head, position }
     }
 
+    fn apply(&mut self, puts: &[Put]) {
+        for put in puts {
+            match &put.value {
+                Some(value) => self.values.insert(put.key.clone(), value.clone()),
+                None => self.values.remove(&put.key),
+            };
+        }
+    }
+
+    /// Head of a stream, that of a purged run included.
+    fn head(&self, stream: Stream) -> Option<Head> {
+        let purged = || match stream {
+            Stream::Run(run) => self.purged.get(&run).copied(),
+            Stream::Own(_) | Stream::Inbox(_) => None,
+        };
+        self.records(stream).last().map(|record| record.head).or_else(purged)
+    }
+
     fn records(&self, stream: Stream) -> &[Record] {
         self.streams.get(&stream).map_or(&[], Vec::as_slice)
     }
 
     fn next_seq(&self, stream: Stream) -> Seq {
-        self.records(stream).len() as Seq
+        self.head(stream).map_or(0, |head| head.seq + 1)
     }
 
     fn is_ended(&self, run: RunKey) -> bool {

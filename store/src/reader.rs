@@ -10,9 +10,9 @@ use crate::catalog::{Catalog, Wanted};
 use crate::frame::Point;
 use crate::fs::{Fs, RealFs};
 use crate::journal::JOURNAL_DIR;
-use crate::recover::{Cut, describe, read_segment, survey};
-use crate::scan::{Stop, group_at};
+use crate::recover::{Cut, Found, survey};
 use crate::segment;
+use crate::window::Window;
 use crate::{Error, Record, Seq, Stream};
 
 /// A journal as it was when it was opened.
@@ -20,7 +20,7 @@ pub struct JournalReader {
     disk: Arc<dyn Fs>,
     dir: PathBuf,
     catalog: Catalog,
-    segments: Vec<(Point, Point)>,
+    segments: Vec<Found>,
     end: Point,
     cut: Option<Cut>,
 }
@@ -36,10 +36,9 @@ impl JournalReader {
         let dir = dir.join(JOURNAL_DIR);
         let survey = survey(&*disk, &dir)?;
         let catalog = Catalog::new(Arc::clone(&disk), dir.clone());
-        let mut segments = Vec::with_capacity(survey.segments.len());
-        for found in survey.segments {
-            segments.push((found.start, found.end));
-            catalog.add(found.number, found.end.offset, found.unsealed);
+        let mut segments = survey.segments;
+        for found in &mut segments {
+            catalog.add(found.number, found.bytes, found.unsealed.take());
         }
         Ok(Self { disk, dir, catalog, segments, end: survey.tail, cut: survey.cut })
     }
@@ -64,40 +63,40 @@ impl JournalReader {
         self.catalog.read(&Wanted { stream, from, limit, only_messages: true }, (0, u64::MAX))
     }
 
-    /// Calls `visit` with the position of each frame of the journal and its record, in the order of writing.
+    /// Calls `visit` with the position of each frame of the journal and its record, in the order of writing. When an
+    /// engine drops frames from a segment meanwhile this fails, and `has_moved` says so: then open again and begin anew.
     pub fn each(&self, mut visit: impl FnMut(u64, Record)) -> Result<(), Error> {
-        for (start, end) in &self.segments {
-            let bytes = read_segment(&*self.disk, &self.dir, start.segment, end.offset)?;
-            let mut at = *start;
-            let stop = loop {
-                let group = match group_at(&bytes, &at) {
-                    Ok(group) => group,
-                    Err(stop) => break stop,
-                };
-                for (position, (offset, frame)) in (at.position..).zip(&group.frames) {
+        for found in &self.segments {
+            let mut window = Window::open(&*self.disk, &self.dir, found)?;
+            while let Some(group) = window.next()? {
+                for (position, (offset, frame)) in (group.position..).zip(&group.frames) {
                     let record = frame.to_record().ok_or_else(|| Error::Damaged {
-                        segment: segment::path(&self.dir, start.segment),
+                        segment: segment::path(&self.dir, found.number),
                         offset: *offset,
                         reason: "its puts do not decode".to_owned(),
                     })?;
                     visit(position, record);
                 }
-                at = group.end;
-            };
-            if at != *end {
-                let (offset, reason) = match stop {
-                    Stop::Broken(broken) => (broken.offset, describe(&broken.reason, broken.record)),
-                    Stop::End | Stop::Footer | Stop::Newer(_) => {
-                        (at.offset, "it has changed since it was opened".to_owned())
-                    }
-                };
+            }
+            let at = window.at();
+            if at.offset != found.bytes || (!found.is_rewritten && *at != found.end) {
                 return Err(Error::Damaged {
-                    segment: segment::path(&self.dir, start.segment),
-                    offset,
-                    reason,
+                    segment: segment::path(&self.dir, found.number),
+                    offset: at.offset,
+                    reason: "it has changed since it was opened".to_owned(),
                 });
             }
         }
         Ok(())
+    }
+
+    /// A segment is no longer as it was when the journal was opened: frames of purged runs were dropped from it.
+    pub fn has_moved(&self) -> Result<bool, Error> {
+        for found in &self.segments {
+            if self.catalog.refresh(found.number, found.bytes)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }

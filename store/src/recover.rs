@@ -13,10 +13,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::frame::{Bad, FORMAT, HEAD_BLOCK, Point, SegmentHead, next_group};
+use crate::frame::{Bad, FORMAT, Point, SegmentHead, next_group};
 use crate::fs::{Depth, Fs, Handle, Mode, error, read_up_to, sync_dir};
 use crate::index::{Growing, Index};
-use crate::scan::{Stop, walk, was_durable};
+use crate::scan::{Broken, Stop, Walked, walk, was_durable};
 use crate::segment;
 
 /// The accepted journal.
@@ -38,7 +38,14 @@ pub(crate) struct Found {
     pub(crate) number: u64,
     /// Where it begins, as a place to read its first group from.
     pub(crate) start: Point,
+    /// Further places to read from, if it was walked.
+    pub(crate) marks: Vec<Point>,
+    /// Where the next segment continues from.
     pub(crate) end: Point,
+    /// Where its groups end in the file: at `end`, unless it was rewritten.
+    pub(crate) bytes: u64,
+    /// Frames were dropped from it.
+    pub(crate) is_rewritten: bool,
     /// Its index if it has no footer of its own.
     pub(crate) unsealed: Option<Index>,
 }
@@ -133,7 +140,7 @@ pub(crate) fn read_segment(disk: &dyn Fs, dir: &Path, number: u64, len: u64) -> 
 
 /// The place of a segment's first group.
 pub(crate) fn first_group(head: &SegmentHead) -> Point {
-    Point { segment: head.segment, offset: HEAD_BLOCK as u64, ..head.from }
+    Point { segment: head.segment, offset: head.block_bytes() as u64, ..head.from }
 }
 
 /// The error for a segment of a newer format.
@@ -144,6 +151,16 @@ pub(crate) fn newer(path: &Path, version: u8) -> Error {
         supported: FORMAT.into(),
         needed: format!("the version that writes format {version}"),
     }
+}
+
+/// The error for a stop where a group must be: `missing` says what to say if nothing stands there.
+pub(crate) fn damage(path: &Path, at: u64, stop: Stop, missing: &str) -> Error {
+    let (offset, reason) = match stop {
+        Stop::Newer(version) => return newer(path, version),
+        Stop::Broken(Broken { offset, reason, record }) => (offset, describe(&reason, record)),
+        Stop::End | Stop::Footer => (at, missing.to_owned()),
+    };
+    Error::Damaged { segment: path.to_owned(), offset, reason }
 }
 
 struct Surveyor<'a> {
@@ -180,6 +197,14 @@ impl Surveyor<'_> {
                 leftovers.push(path);
                 continue;
             };
+            if head.rewritten.is_some() {
+                // What it was rewritten for is recorded behind it.
+                return Err(self.damaged(
+                    number,
+                    0,
+                    "it was rewritten, and the segments after it are missing",
+                ));
+            }
             let (found, torn) = self.walk_last(&bytes, &head)?;
             cut = torn.or(cut);
             if found.end.offset > found.start.offset {
@@ -193,7 +218,7 @@ impl Surveyor<'_> {
     fn walk_last(&mut self, bytes: &[u8], head: &SegmentHead) -> Result<(Found, Option<Cut>), Error> {
         let (number, start) = (head.segment, first_group(head));
         let path = segment::path(self.dir, number);
-        let (index, end, stop) = walk(bytes, &start);
+        let Walked { index, marks, end, stop } = walk(bytes, &start);
         let (bad, reason) = match stop {
             Stop::Newer(version) => return Err(newer(&path, version)),
             Stop::Broken(broken) => (broken.offset, Some(describe(&broken.reason, broken.record))),
@@ -210,7 +235,9 @@ impl Surveyor<'_> {
             }
         }
         let cut = reason.map(|reason| Cut { segment: path, offset: end.offset, reason });
-        Ok((Found { number, start, end, unsealed: (!is_sealed).then_some(index) }, cut))
+        let unsealed = (!is_sealed).then_some(index);
+        let bytes = end.offset;
+        Ok((Found { number, start, marks, end, bytes, is_rewritten: false, unsealed }, cut))
     }
 
     /// Fails if the bytes from `from` on were durable, as some whole group behind says.
@@ -248,7 +275,8 @@ impl Surveyor<'_> {
             else {
                 return Err(self.damaged(from.segment, 0, "the segment is missing"));
             };
-            segments.push(self.before(number, len, &from)?);
+            let position = segments.first().map_or(0, |last| last.end.position);
+            segments.push(self.before(number, len, &from, position)?);
         }
         Ok(())
     }
@@ -270,20 +298,31 @@ impl Surveyor<'_> {
         }
     }
 
-    /// Segment `number`, which must end at `end`.
-    fn before(&self, number: u64, len: u64, end: &Point) -> Result<Found, Error> {
+    /// Segment `number`, which must end at `end`, of a journal of so many frames.
+    fn before(&self, number: u64, len: u64, end: &Point, frames: u64) -> Result<Found, Error> {
         let path = segment::path(self.dir, number);
-        let start = first_group(&self.head(number)?);
+        let head = self.head(number)?;
+        let start = first_group(&head);
         let footer = self
             .disk
             .open(&path, Mode::Read)
             .and_then(|file| segment::footer(self.disk, &file, number, len))
             .map_err(|failure| error("read", &path, &failure))?;
+        let is_rewritten = head.rewritten.is_some();
+        if let Some(rewritten) = head.rewritten
+            && (rewritten.end != *end || rewritten.checkpoint > frames)
+        {
+            return Err(self.damaged(number, 0, "it was rewritten for a journal that went on otherwise"));
+        }
         match footer {
-            Some((found, _)) if found == *end => Ok(Found { number, start, end: found, unsealed: None }),
-            Some((found, _)) => {
-                Err(self.damaged(number, found.offset, "it does not end where the next one continues"))
+            Some(footer) if footer.end == *end && (is_rewritten || footer.at == end.offset) => {
+                let bytes = footer.at;
+                Ok(Found { number, start, marks: vec![], end: *end, bytes, is_rewritten, unsealed: None })
             }
+            Some(footer) => {
+                Err(self.damaged(number, footer.at, "it does not end where the next one continues"))
+            }
+            None if is_rewritten => Err(self.damaged(number, len, "its footer is missing")),
             None => self.unsealed(number, len, start, end),
         }
     }
@@ -292,17 +331,13 @@ impl Surveyor<'_> {
     fn unsealed(&self, number: u64, len: u64, start: Point, end: &Point) -> Result<Found, Error> {
         let mut bytes = read_segment(self.disk, self.dir, number, len)?;
         bytes.truncate(end.offset as usize);
-        let (index, reached, stop) = walk(&bytes, &start);
+        let Walked { index, marks, end: reached, stop } = walk(&bytes, &start);
         if reached == *end {
-            return Ok(Found { number, start, end: *end, unsealed: Some(Growing::to_index(&index)) });
+            let unsealed = Some(Growing::to_index(&index));
+            let bytes = end.offset;
+            return Ok(Found { number, start, marks, end: *end, bytes, is_rewritten: false, unsealed });
         }
-        match stop {
-            Stop::Newer(version) => Err(newer(&segment::path(self.dir, number), version)),
-            Stop::Broken(broken) => {
-                Err(self.damaged(number, broken.offset, &describe(&broken.reason, broken.record)))
-            }
-            Stop::End | Stop::Footer => Err(self.damaged(number, reached.offset, "records are missing")),
-        }
+        Err(damage(&segment::path(self.dir, number), reached.offset, stop, "records are missing"))
     }
 
     fn damaged(&self, number: u64, offset: u64, reason: &str) -> Error {

@@ -1,15 +1,18 @@
 //! Walks the groups of one segment, checking framing, checksums and the group chain.
 //!
-//! Owns what "the next group" means, for recovery, catching up, indexing and verification alike. Must never
-//! write, and never judge whether a bad place is damage or a torn tail: that depends on what lies behind it.
+//! Owns what "the next group" means, for recovery, catching up, indexing and verification alike: in a segment that was
+//! rewritten, frames that follow each other stand where groups were. Must never write, and never judge whether a bad
+//! place is damage or a torn tail: that depends on what lies behind it.
 
-use crate::frame::{self, Bad, Frame, GROUP_BLOCK, GroupHash, GroupHead, Point, Tag};
+use crate::frame::{self, Bad, Frame, GROUP_BLOCK, GroupHash, GroupHead, KEPT_BLOCK, Point, Tag};
 use crate::index::{self, Growing, Place, TRAILER};
 use crate::{Seq, Stream};
 
-/// One whole group.
+/// One whole group, or frames of a rewritten segment that follow each other.
 #[derive(Debug)]
 pub(crate) struct Group<'a> {
+    /// Position of the first frame in the journal.
+    pub(crate) position: u64,
     /// Offset of each frame, and the frame.
     pub(crate) frames: Vec<(u64, Frame<'a>)>,
     /// Where the next group continues from.
@@ -39,38 +42,101 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    fn stop(offset: usize, reason: impl Into<String>) -> Stop {
-        Stop::Broken(Self { offset: offset as u64, reason: reason.into(), record: None })
+    fn stop(offset: u64, reason: impl Into<String>) -> Stop {
+        Stop::Broken(Self { offset, reason: reason.into(), record: None })
+    }
+}
+
+/// Bytes of a segment: all of it from its start, or a window of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bytes<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Offset of the first of them in the segment.
+    pub(crate) base: u64,
+}
+
+impl<'a> Bytes<'a> {
+    fn block(&self, segment: u64, offset: u64) -> Result<&'a [u8], Bad> {
+        frame::block_alone(self.from(offset), segment, offset)
+    }
+
+    fn from(&self, offset: u64) -> &'a [u8] {
+        let at = offset.checked_sub(self.base).and_then(|at| usize::try_from(at).ok());
+        at.and_then(|at| self.bytes.get(at..)).unwrap_or_default()
     }
 }
 
 /// The group that continues from `at`. `bytes` is the segment from its start.
 pub(crate) fn group_at<'a>(bytes: &'a [u8], at: &Point) -> Result<Group<'a>, Stop> {
-    let offset = at.offset as usize;
-    let content = match frame::block(bytes, at.segment, offset) {
-        Ok(content) => content,
-        Err(Bad::Empty) => return Err(Stop::End),
-        Err(Bad::Newer(version)) => return Err(Stop::Newer(version)),
-        Err(Bad::Broken(reason)) => return Err(Broken::stop(offset, reason)),
-    };
-    if content.first() == Some(&Tag::Footer.byte()) {
-        return Err(Stop::Footer);
-    }
+    group_in(Bytes { bytes, base: 0 }, at)
+}
+
+/// The same in a window.
+pub(crate) fn group_in<'a>(bytes: Bytes<'a>, at: &Point) -> Result<Group<'a>, Stop> {
+    let content = content_at(bytes, at)?;
     let Some(head) = frame::group(content) else {
-        return Err(Broken::stop(offset, "it is not a group"));
+        return Err(Broken::stop(at.offset, "it is not a group"));
     };
-    check_chain(&head, at).map_err(|reason| Broken::stop(offset, reason))?;
-    let frames = frames(bytes, at.segment, offset + GROUP_BLOCK, &head)?;
+    check_chain(&head, at).map_err(|reason| Broken::stop(at.offset, reason))?;
+    let sums = Sums { first: at.offset + GROUP_BLOCK as u64, bytes: head.bytes, frames: head.frames };
+    let frames = frames(bytes, at, &sums)?;
     let hash = GroupHash::new(content).over(frames.iter().map(|(_, frame)| &frame.hash));
     let end = Point {
         segment: at.segment,
-        offset: at.offset + GROUP_BLOCK as u64 + u64::from(head.bytes),
+        offset: sums.end(),
         position: at.position + frames.len() as u64,
         group: at.group + 1,
         hash,
         epoch: head.epoch,
     };
-    Ok(Group { frames, end })
+    Ok(Group { position: at.position, frames, end })
+}
+
+/// The next frames of a rewritten segment: those of one kept block. Of the place after them only offset and position
+/// are known.
+pub(crate) fn kept_in<'a>(bytes: Bytes<'a>, at: &Point) -> Result<Group<'a>, Stop> {
+    let Some(kept) = frame::kept(content_at(bytes, at)?) else {
+        return Err(Broken::stop(at.offset, "it is not the head of kept frames"));
+    };
+    if kept.position < at.position {
+        return Err(Broken::stop(at.offset, "its frames stood before those that it follows"));
+    }
+    let sums = Sums { first: at.offset + KEPT_BLOCK as u64, bytes: kept.bytes, frames: kept.frames };
+    let frames = frames(bytes, at, &sums)?;
+    let end = Point { offset: sums.end(), position: kept.position + frames.len() as u64, ..*at };
+    Ok(Group { position: kept.position, frames, end })
+}
+
+/// Bytes that the group or the kept frames at `at` take, as their head says; none if no head is there.
+pub(crate) fn extent(bytes: Bytes<'_>, at: &Point) -> Option<usize> {
+    let content = content_at(bytes, at).ok()?;
+    let of_group = || frame::group(content).map(|head| GROUP_BLOCK + head.bytes as usize);
+    of_group().or_else(|| frame::kept(content).map(|head| KEPT_BLOCK + head.bytes as usize))
+}
+
+/// The content of the block at `at`, unless it ends the segment.
+fn content_at<'a>(bytes: Bytes<'a>, at: &Point) -> Result<&'a [u8], Stop> {
+    match bytes.block(at.segment, at.offset) {
+        Ok(content) if content.first() == Some(&Tag::Footer.byte()) => Err(Stop::Footer),
+        Ok(content) => Ok(content),
+        Err(Bad::Empty) => Err(Stop::End),
+        Err(Bad::Newer(version)) => Err(Stop::Newer(version)),
+        Err(Bad::Broken(reason)) => Err(Broken::stop(at.offset, reason)),
+    }
+}
+
+/// What a head says of the frames behind it.
+struct Sums {
+    /// Offset of the first.
+    first: u64,
+    bytes: u32,
+    frames: u32,
+}
+
+impl Sums {
+    fn end(&self) -> u64 {
+        self.first + u64::from(self.bytes)
+    }
 }
 
 fn check_chain(head: &GroupHead, at: &Point) -> Result<(), String> {
@@ -87,21 +153,15 @@ fn check_chain(head: &GroupHead, at: &Point) -> Result<(), String> {
     }
 }
 
-fn frames<'a>(
-    bytes: &'a [u8],
-    segment: u64,
-    first: usize,
-    head: &GroupHead,
-) -> Result<Vec<(u64, Frame<'a>)>, Stop> {
-    let end = first + head.bytes as usize;
+fn frames<'a>(bytes: Bytes<'a>, at: &Point, sums: &Sums) -> Result<Vec<(u64, Frame<'a>)>, Stop> {
     let mut frames = Vec::new();
-    let mut offset = first;
-    while offset < end {
+    let mut offset = sums.first;
+    while offset < sums.end() {
         let broken = |reason: &str| {
-            let record = frame::peek(bytes, offset);
-            Stop::Broken(Broken { offset: offset as u64, reason: reason.to_owned(), record })
+            let record = frame::peek(bytes.from(offset));
+            Stop::Broken(Broken { offset, reason: reason.to_owned(), record })
         };
-        let content = match frame::block(bytes, segment, offset) {
+        let content = match bytes.block(at.segment, offset) {
             Ok(content) => content,
             Err(Bad::Empty) => return Err(broken("a frame is missing")),
             Err(Bad::Newer(version)) => return Err(Stop::Newer(version)),
@@ -110,20 +170,37 @@ fn frames<'a>(
         let Some(frame) = frame::frame(content) else {
             return Err(broken("it is not a frame"));
         };
-        frames.push((offset as u64, frame));
-        offset += frame::ENVELOPE + content.len();
+        frames.push((offset, frame));
+        offset += (frame::ENVELOPE + content.len()) as u64;
     }
-    if offset != end || frames.len() != head.frames as usize {
-        return Err(Broken::stop(first - GROUP_BLOCK, "its frames do not add up"));
+    if offset != sums.end() || frames.len() != sums.frames as usize {
+        return Err(Broken::stop(at.offset, "its frames do not add up"));
     }
     Ok(frames)
 }
 
-/// All groups from `at` on: their places, where they end, and why there.
-pub(crate) fn walk(bytes: &[u8], at: &Point) -> (Growing, Point, Stop) {
+/// Bytes between two places that a walk notes.
+const MARK_BYTES: u64 = 1 << 20;
+
+/// What a walk has seen.
+#[derive(Debug)]
+pub(crate) struct Walked {
+    pub(crate) index: Growing,
+    /// Places between groups, some way apart, from which reading may begin again.
+    pub(crate) marks: Vec<Point>,
+    /// Where the groups end, and why there.
+    pub(crate) end: Point,
+    pub(crate) stop: Stop,
+}
+
+/// Walks all groups from `at` on.
+pub(crate) fn walk(bytes: &[u8], at: &Point) -> Walked {
     let mut index = Growing::default();
-    let mut at = *at;
+    let (mut at, mut marks) = (*at, vec![*at]);
     loop {
+        if marks.last().is_none_or(|mark| at.offset >= mark.offset + MARK_BYTES) {
+            marks.push(at);
+        }
         match group_at(bytes, &at) {
             Ok(group) => {
                 for (offset, frame) in &group.frames {
@@ -133,7 +210,7 @@ pub(crate) fn walk(bytes: &[u8], at: &Point) -> (Growing, Point, Stop) {
                 }
                 at = group.end;
             }
-            Err(stop) => return (index, at, stop),
+            Err(stop) => return Walked { index, marks, end: at, stop },
         }
     }
 }

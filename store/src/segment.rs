@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::Error;
 use crate::bytes::Cursor;
-use crate::frame::{self, Bad, HEAD_BLOCK, Point, SegmentHead};
+use crate::frame::{self, Bad, Point, REWRITTEN_HEAD_BLOCK, SegmentHead};
 use crate::fs::{Depth, Fs, Handle, Mode, error, read_up_to, sync_dir, write_all_at};
 use crate::index::{self, Index, TRAILER};
 use crate::limits::ZERO_BYTES;
@@ -21,6 +21,11 @@ const READ_BYTES: usize = 8 << 10;
 /// Path of segment `number` in the journal's directory.
 pub(crate) fn path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number:08}.seg"))
+}
+
+/// Path of the file that is made beside and takes the name of segment `number` when it is whole.
+pub(crate) fn beside(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number:08}.tmp"))
 }
 
 /// The number in a segment's file name.
@@ -38,7 +43,7 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
 /// Makes segment `number` with `size` bytes of zeros. Once it returns, the name and the space survive power
 /// loss.
 pub(crate) fn make(disk: &dyn Fs, dir: &Path, number: u64, size: u64) -> io::Result<Handle> {
-    let beside = dir.join(format!("{number:08}.tmp"));
+    let beside = beside(dir, number);
     let file = disk.open(&beside, Mode::Create)?;
     let made = fill(disk, &file, size)
         .and_then(|()| disk.rename(&beside, &path(dir, number)))
@@ -69,19 +74,31 @@ pub(crate) fn seal(disk: &dyn Fs, file: &Handle, end: &Point, index: &Index) -> 
     disk.sync(file, Depth::All)
 }
 
-/// Where a sealed segment ends, and its index; none if the last bytes of the file are not those of a footer.
-pub(crate) fn footer(
-    disk: &dyn Fs,
-    file: &Handle,
-    number: u64,
-    len: u64,
-) -> io::Result<Option<(Point, Index)>> {
+/// The footer of a sealed segment.
+#[derive(Debug)]
+pub(crate) struct Footer {
+    /// Its offset: where the frames end.
+    pub(crate) at: u64,
+    /// Where the segment ends; of a rewritten one, where it ended before.
+    pub(crate) end: Point,
+    pub(crate) index: Index,
+}
+
+/// The footer of a segment of `len` bytes; none if the last bytes of the file are not those of a footer.
+pub(crate) fn footer(disk: &dyn Fs, file: &Handle, number: u64, len: u64) -> io::Result<Option<Footer>> {
     let Some(trailer_at) = len.checked_sub(TRAILER as u64) else { return Ok(None) };
     let trailer = read_up_to(disk, file, trailer_at, TRAILER)?;
     let Some(at) = index::footer_offset(&trailer).filter(|at| *at < trailer_at) else { return Ok(None) };
     let bytes = read_up_to(disk, file, at, (len - at) as usize)?;
     let whole = frame::block_alone(&bytes, number, at).ok().and_then(index::footer);
-    Ok(whole.filter(|(end, _)| (end.segment, end.offset) == (number, at)))
+    Ok(whole.filter(|(end, _)| end.segment == number).map(|(end, index)| Footer { at, end, index }))
+}
+
+/// Length of a segment that is there; none if it is not.
+pub(crate) fn len(disk: &dyn Fs, dir: &Path, number: u64) -> io::Result<Option<u64>> {
+    let name = path(dir, number);
+    let listed = disk.list(dir)?.into_iter().find(|(found, _)| name.file_name() == Some(found.as_ref()));
+    Ok(listed.map(|(_, len)| len))
 }
 
 /// The content of the block at `offset`, without reading the rest of the segment.
@@ -101,7 +118,7 @@ pub(crate) fn read_block(
 
 /// A segment's first block.
 pub(crate) fn head(disk: &dyn Fs, file: &Handle, number: u64) -> io::Result<Result<SegmentHead, Bad>> {
-    let bytes = read_up_to(disk, file, 0, HEAD_BLOCK)?;
+    let bytes = read_up_to(disk, file, 0, REWRITTEN_HEAD_BLOCK)?;
     Ok(frame::block(&bytes, number, 0).and_then(|content| {
         frame::head(content).filter(|head| head.segment == number).ok_or(Bad::Broken("it is not a head"))
     }))

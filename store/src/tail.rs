@@ -152,7 +152,8 @@ impl Tail {
         let (skip, start) = if is_fresh { (0, 0) } else { (HEAD_BLOCK, self.written.offset) };
         let offset_of = |at: usize| start + (at - skip) as u64;
         if is_fresh {
-            let head = SegmentHead { segment: open.number, size: open.size, from: self.written };
+            let head =
+                SegmentHead { segment: open.number, size: open.size, from: self.written, rewritten: None };
             frame::write_head(&mut draft.bytes, &head);
         }
         let end = draft.bytes.len();

@@ -6,6 +6,7 @@ mod crash;
 mod damage;
 mod faults;
 mod golden;
+mod purge;
 mod store;
 
 use std::path::Path;

@@ -3,18 +3,22 @@
 //! Owns what counts as a finding. It goes on after each one, so that a report names all bad places. It must
 //! never write, and never trust an index: footers are compared with what the groups themselves say.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use crate::frame::{self, Bad, Frame, HEAD_BLOCK, Point, SALT, SegmentHead, Tag};
+use crate::frame::{
+    self, Bad, Frame, Point, REWRITTEN_HEAD_BLOCK, Rewritten, SALT, SegmentHead, Tag, decode_puts,
+};
 use crate::fs::{Fs, RealFs, error};
 use crate::index::{Growing, Place};
 use crate::journal::JOURNAL_DIR;
 use crate::link::payload_hash;
+use crate::purge::REWRITTEN;
 use crate::recover::{Cut, describe, first_group, newer, read_segment};
-use crate::scan::{Broken, Stop, group_at};
+use crate::rewrite::named;
+use crate::scan::{Broken, Bytes, Group, Stop, group_at, kept_in};
 use crate::segment;
-use crate::{Error, Head, Seq, Stream};
+use crate::{Error, Hash, Head, RunKey, Seq, Stream, heads};
 
 /// What was checked, and what is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +33,10 @@ pub struct Report {
     pub heads: BTreeMap<Stream, Head>,
     /// Payloads that were redacted; their chain holds.
     pub redacted: u64,
+    /// Runs that were purged, and the last record of each. What is left of their records is not in `heads`.
+    pub purged: BTreeMap<RunKey, Head>,
+    /// Frames that are gone with them; the chain names where they stood.
+    pub dropped: u64,
     /// Every bad place, in the order of the journal.
     pub findings: Vec<Finding>,
     /// What stands behind the end, if not zeros: torn by a crash, being written at this moment, or changed
@@ -52,7 +60,8 @@ pub struct Finding {
 }
 
 /// Checks the journal in `DIR/journal`: framing, checksums, the chain of groups, the chain of each stream,
-/// the hashes of payloads and puts, footers. Fails only where nothing can be read.
+/// the hashes of payloads and puts, footers, and of rewritten segments that a record names their bytes. Fails only where
+/// nothing can be read.
 pub fn verify(dir: &Path) -> Result<Report, Error> {
     verify_on(&RealFs, dir)
 }
@@ -90,7 +99,10 @@ fn look(disk: &dyn Fs, dir: &Path) -> Result<Report, Error> {
             // A writer has begun it since: it is not part of what was there.
             break;
         }
-        verifier.segment(*number, &bytes, heads[at].as_ref(), next)?;
+        match heads[at].as_ref().and_then(|head| Some((head, head.rewritten?))) {
+            Some((head, rewritten)) => verifier.rewritten(&bytes, head, &rewritten, next)?,
+            None => verifier.segment(*number, &bytes, heads[at].as_ref(), next)?,
+        }
     }
     Ok(verifier.finish())
 }
@@ -100,7 +112,7 @@ fn read_heads(disk: &dyn Fs, dir: &Path, segments: &[(u64, u64)]) -> Result<Vec<
     segments
         .iter()
         .map(|(number, len)| {
-            let bytes = read_segment(disk, dir, *number, (*len).min(HEAD_BLOCK as u64))?;
+            let bytes = read_segment(disk, dir, *number, (*len).min(REWRITTEN_HEAD_BLOCK as u64))?;
             match frame::block(&bytes, *number, 0) {
                 Ok(content) => Ok(frame::head(content).filter(|head| head.segment == *number)),
                 Err(Bad::Newer(version)) => Err(newer(&segment::path(dir, *number), version)),
@@ -114,6 +126,12 @@ struct Verifier<'a> {
     dir: &'a Path,
     report: Report,
     chains: HashMap<Stream, Head>,
+    /// Findings, by their place among all, that are none if the stream's run was purged.
+    gaps: HashMap<usize, Stream>,
+    /// Rewritten segments: number, and hash of the file.
+    rewritten: Vec<(u64, Hash)>,
+    /// The same as records name them.
+    named: HashSet<(u64, Hash)>,
     /// Reading goes on behind a bad place: what is missing there is not missed again.
     is_lost: bool,
 }
@@ -126,11 +144,21 @@ impl<'a> Verifier<'a> {
             frames: 0,
             heads: BTreeMap::new(),
             redacted: 0,
+            purged: BTreeMap::new(),
+            dropped: 0,
             findings: Vec::new(),
             tail: None,
             end: Point::START,
         };
-        Self { dir, report, chains: HashMap::new(), is_lost: false }
+        Self {
+            dir,
+            report,
+            chains: HashMap::new(),
+            gaps: HashMap::new(),
+            rewritten: Vec::new(),
+            named: HashSet::new(),
+            is_lost: false,
+        }
     }
 
     /// `next` is the head of the next segment that holds something; this one must end where that one
@@ -170,15 +198,7 @@ impl<'a> Verifier<'a> {
             match group_at(bytes, &at) {
                 Ok(group) => {
                     self.report.groups += 1;
-                    for (offset, frame) in &group.frames {
-                        self.record(number, *offset, frame);
-                        let carries = frame.header.kind.carries_messages;
-                        index.push(
-                            frame.header.stream,
-                            frame.header.seq,
-                            Place::new(*offset as u32, carries),
-                        );
-                    }
+                    self.records(number, &group, &mut index);
                     at = group.end;
                     self.is_lost = false;
                 }
@@ -192,6 +212,61 @@ impl<'a> Verifier<'a> {
         self.report.end = at;
         self.check_end(number, bytes, &at, &index, limit.as_ref());
         Ok(())
+    }
+
+    /// A segment that frames were dropped from: what was kept, and that the whole of it is named by a record.
+    fn rewritten(
+        &mut self,
+        bytes: &[u8],
+        head: &SegmentHead,
+        rewritten: &Rewritten,
+        next: Option<&SegmentHead>,
+    ) -> Result<(), Error> {
+        let number = head.segment;
+        self.check_start(head);
+        self.report.segments += 1;
+        self.rewritten.push((number, frame::hash(bytes)));
+        let mut index = Growing::default();
+        let (mut at, mut kept) = (first_group(head), 0);
+        loop {
+            match kept_in(Bytes { bytes, base: 0 }, &at) {
+                Ok(group) => {
+                    self.records(number, &group, &mut index);
+                    kept += group.frames.len() as u64;
+                    at = group.end;
+                }
+                Err(Stop::Footer) => break,
+                Err(Stop::Newer(version)) => return Err(newer(&segment::path(self.dir, number), version)),
+                Err(Stop::End) => {
+                    self.find(number, at.offset, None, "records are missing");
+                    break;
+                }
+                Err(Stop::Broken(broken)) => {
+                    self.find(number, broken.offset, broken.record, &broken.reason);
+                    break;
+                }
+            }
+        }
+        let footer = index.to_index().to_footer_at(&rewritten.end, at.offset);
+        if bytes.get(at.offset as usize..) != Some(&footer[..]) {
+            self.find(number, at.offset, None, "the footer does not say where the records are");
+        }
+        if next.is_none_or(|next| next.from != rewritten.end) {
+            self.find(number, 0, None, "the next segment does not continue where this one ended");
+        }
+        let was = rewritten.end.position.saturating_sub(head.from.position);
+        self.report.dropped += was.saturating_sub(kept);
+        self.report.end = rewritten.end;
+        self.is_lost = false;
+        Ok(())
+    }
+
+    fn records(&mut self, number: u64, group: &Group<'_>, index: &mut Growing) {
+        for (offset, frame) in &group.frames {
+            self.record(number, *offset, frame);
+            let place = Place::new(*offset as u32, frame.header.kind.carries_messages);
+            index.push(frame.header.stream, frame.header.seq, place);
+        }
     }
 
     /// No group stands at `at` in a segment of `size` bytes: reports why, and answers where reading goes on.
@@ -278,6 +353,13 @@ impl<'a> Verifier<'a> {
         self.report.frames += 1;
         let before = self.chains.insert(stream, Head { seq, hash: frame.hash });
         let expected = before.map_or(0, |before| before.seq + 1);
+        if stream == Stream::Own(0) {
+            self.note(frame);
+        }
+        if seq > expected {
+            // What is missing may have gone with its run: a later record says so.
+            self.gaps.insert(self.report.findings.len(), stream);
+        }
         let mut find = |reason: &str| self.find(number, offset, Some((stream, seq)), reason);
         if seq != expected {
             find(&format!("record {seq} stands where record {expected} of its stream belongs"));
@@ -291,6 +373,18 @@ impl<'a> Verifier<'a> {
         }
         if frame::hash(frame.puts) != header.puts_hash {
             self.find(number, offset, Some((stream, seq)), "its puts are not the ones that were hashed");
+        }
+    }
+
+    /// What a record of the store's own says of others.
+    fn note(&mut self, frame: &Frame<'_>) {
+        let purged = decode_puts(frame.puts).unwrap_or_default();
+        for (stream, head) in purged.iter().filter_map(heads::purged) {
+            self.report.purged.extend(stream.run().map(|run| (run, head)));
+        }
+        let payload = frame.payload.and_then(|payload| payload.get(SALT..));
+        if frame.header.kind.code == REWRITTEN {
+            self.named.extend(payload.and_then(named));
         }
     }
 
@@ -316,8 +410,21 @@ impl<'a> Verifier<'a> {
     }
 
     fn finish(mut self) -> Report {
-        self.report.heads = self.chains.into_iter().collect();
-        self.report
+        for (number, hash) in std::mem::take(&mut self.rewritten) {
+            if !self.named.contains(&(number, hash)) {
+                self.find(number, 0, None, "frames were dropped from it, and no record names what is left");
+            }
+        }
+        let Self { mut report, gaps, .. } = self;
+        let is_purged = |stream: Stream| stream.run().is_some_and(|run| report.purged.contains_key(&run));
+        let findings = report.findings.into_iter().enumerate();
+        let stands = |at: &usize| !gaps.get(at).is_some_and(|stream| is_purged(*stream));
+        report.findings = findings.filter(|(at, _)| stands(at)).map(|(_, finding)| finding).collect();
+        report
+            .findings
+            .sort_by(|left, right| (&left.segment, left.offset).cmp(&(&right.segment, right.offset)));
+        report.heads = self.chains.into_iter().filter(|(stream, _)| !is_purged(*stream)).collect();
+        report
     }
 }
 

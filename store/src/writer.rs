@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::journal::{OPENED, Shared};
+use crate::journal::{CLOSED, OPENED, Shared};
 use crate::limits::{GROUP_BYTES_MAX, GROUP_FRAMES_MAX};
 use crate::link::{Linker, Submitted, Target};
 use crate::state::State;
 use crate::tail::{Draft, Tail};
-use crate::{Commit, Durability, Epoch, Error, Hash, Receipt, RecordKind, Seq, Stream};
+use crate::{Commit, Durability, Epoch, Error, Hash, Put, Receipt, RecordKind, Require, Seq, Stream};
 
 /// What the writer is asked.
 pub(crate) enum Message {
@@ -25,12 +25,27 @@ pub(crate) enum Message {
     Commit(Box<Submitted>),
     /// Answer once everything sent before is linked.
     Flush(SyncSender<()>),
+    /// Commit this on the store's own stream 0.
+    Record(Box<OwnRecord>, SyncSender<Result<Receipt, Error>>),
+    /// Answer once no segment is open: what was written can be rewritten.
+    Seal(SyncSender<Result<(), Error>>),
     /// Answer with an epoch that no other claim got.
     Claim(SyncSender<Result<Epoch, Error>>),
     /// End cleanly.
     Close(SyncSender<Result<(), Error>>),
     /// End as if killed.
     Stop,
+}
+
+/// A record of the store's own.
+#[derive(Debug, Default)]
+pub(crate) struct OwnRecord {
+    pub(crate) code: u8,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) puts: Vec<Put>,
+    pub(crate) requires: Vec<Require>,
+    /// Keys whose values are put again, as they are when the record is linked.
+    pub(crate) again: Vec<Vec<u8>>,
 }
 
 /// The writer's own state.
@@ -91,7 +106,8 @@ impl Writer {
     pub(crate) fn open_epoch(&mut self) -> Result<Epoch, Error> {
         let before = self.linker.epoch;
         self.linker.epoch += 1;
-        match self.own_record(OPENED, self.boot_id.to_vec()) {
+        let payload = self.boot_id.to_vec();
+        match self.own_record(OwnRecord { code: OPENED, payload, ..OwnRecord::default() }) {
             Ok(_) => Ok(Epoch(self.linker.epoch)),
             Err(error) => {
                 self.linker.epoch = before;
@@ -113,6 +129,16 @@ impl Writer {
                 Next::Sync => self.linger_sync(),
                 // Whoever asked and went away needs no answer.
                 Next::Message(Message::Flush(answer)) => drop(answer.send(())),
+                Next::Message(Message::Record(record, answer)) => {
+                    let recorded = self.own_record(*record);
+                    // It may have put what is known of other streams.
+                    self.linker.forget_heads();
+                    drop(answer.send(recorded));
+                }
+                Next::Message(Message::Seal(answer)) => {
+                    let sealed = self.seal();
+                    drop(answer.send(sealed));
+                }
                 Next::Message(Message::Claim(answer)) => {
                     let epoch = self.claim();
                     drop(answer.send(epoch));
@@ -291,13 +317,8 @@ impl Writer {
 
     /// Nobody asked for a barrier for too long: ordered commits get one.
     fn linger_sync(&mut self) {
-        let shared = Arc::clone(&self.shared);
         match self.tail.sync() {
-            Ok(()) => {
-                if let Some(state) = shared.state.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
-                    self.release(state);
-                }
-            }
+            Ok(()) => self.release_now(),
             Err(error) => {
                 // Nobody waits for them; the next commit of each run meets the error.
                 let _ = self.take_back(error, Vec::new());
@@ -313,18 +334,36 @@ impl Writer {
         self.open_epoch()
     }
 
+    /// Seals the segment that is open: the next group begins another. If that fails, the segment is given up as after
+    /// any failed barrier.
+    fn seal(&mut self) -> Result<(), Error> {
+        let sealed = self.tail.seal();
+        if let Err(error) = &sealed {
+            // Nobody waits: the next commit of each run meets the error.
+            let _ = self.take_back(error.clone(), Vec::new());
+        }
+        self.release_now();
+        sealed
+    }
+
     fn close(&mut self) -> Result<(), Error> {
-        let recorded = self.own_record(crate::journal::CLOSED, Vec::new());
+        let recorded = self.own_record(OwnRecord { code: CLOSED, ..OwnRecord::default() });
         let closed = self.tail.close();
+        self.release_now();
+        recorded.and(closed)
+    }
+
+    /// Tells the state what is durable by now, if it is still there.
+    fn release_now(&mut self) {
         let shared = Arc::clone(&self.shared);
         if let Some(state) = shared.state.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
             self.release(state);
         }
-        recorded.and(closed)
     }
 
     /// Commits a record on the store's own stream 0.
-    fn own_record(&mut self, code: u8, payload: Vec<u8>) -> Result<Receipt, Error> {
+    fn own_record(&mut self, record: OwnRecord) -> Result<Receipt, Error> {
+        let OwnRecord { code, payload, puts, requires, again } = record;
         let stream = Stream::Own(0);
         let commit = Commit {
             stream,
@@ -334,15 +373,15 @@ impl Writer {
             logic_version: 0,
             kind: RecordKind { code, carries_messages: false, ends_stream: false },
             payload,
-            puts: Vec::new(),
+            puts,
             state_hash: Hash::default(),
-            requires: Vec::new(),
+            requires,
             durability: Durability::Durable,
         };
         let (answer, mut answered) = oneshot::channel();
         let salt = self.shared.salts.next();
         let submitted = Submitted::new(commit, None, salt, answer).map_err(|(error, _)| error)?;
-        self.commit(vec![submitted]);
+        self.commit(vec![submitted.with_again(again)]);
         // `commit` answers before it returns.
         answered.try_recv().unwrap_or(Err(Error::Closed))
     }

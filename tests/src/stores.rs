@@ -140,4 +140,8 @@ impl Store for Paced {
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
         self.journal.scan(prefix, after, limit)
     }
+
+    fn purge(&self, runs: &[store::Purge]) -> Result<store::Purged, Error> {
+        self.journal.purge(runs)
+    }
 }

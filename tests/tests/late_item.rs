@@ -67,6 +67,10 @@ impl Store for Late {
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<store::Pairs, Error> {
         self.inner.scan(prefix, after, limit)
     }
+
+    fn purge(&self, runs: &[store::Purge]) -> Result<store::Purged, Error> {
+        self.inner.purge(runs)
+    }
 }
 
 #[tokio::test]

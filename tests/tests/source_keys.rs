@@ -9,7 +9,10 @@ use engine::provider::Rehearsal;
 use engine::{Engine, Job, Rest, query};
 use model::{Message, Millis, RunId};
 use serde_json::json;
-use store::{Commit, Epoch, Error, Loaded, MemoryStore, Pairs, Record, RunKey, Seq, Store, Stream, Ticket};
+use store::{
+    Commit, Epoch, Error, Loaded, MemoryStore, Pairs, Purge, Purged, Record, RunKey, Seq, Store, Stream,
+    Ticket,
+};
 
 /// A store that takes nothing more once it has taken an item for a run: its process dies there.
 struct Dying {
@@ -48,6 +51,10 @@ impl Store for Dying {
 
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Pairs, Error> {
         self.store.scan(prefix, after, limit)
+    }
+
+    fn purge(&self, runs: &[Purge]) -> Result<Purged, Error> {
+        self.store.purge(runs)
     }
 }
 

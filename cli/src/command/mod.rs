@@ -17,6 +17,7 @@ mod doctor;
 mod events;
 mod extend;
 mod follow_up;
+mod gc;
 mod journal;
 mod loops;
 mod ls;
@@ -58,6 +59,7 @@ pub(crate) enum Command {
     Batch(batch::Batch),
     Doctor(doctor::Doctor),
     Bench(bench::Bench),
+    Gc(gc::Gc),
 }
 
 impl Command {
@@ -87,6 +89,7 @@ impl Command {
             Self::Batch(batch) => batch.run(context),
             Self::Doctor(doctor) => doctor.run(context),
             Self::Bench(bench) => bench.run(context),
+            Self::Gc(gc) => gc.run(context),
         }
     }
 }

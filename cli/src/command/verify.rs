@@ -2,7 +2,7 @@
 
 use model::RunId;
 use serde_json::{Value, json};
-use store::{Finding, Report, Seq, Stream};
+use store::{Finding, Report, RunKey, Seq, Stream};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -42,16 +42,14 @@ impl Verify {
         Ok(if report.findings.is_empty() { Status::Done } else { Status::Damage })
     }
 
-    /// The runs asked for, with their heads. The report knows every run, also of a journal that is damaged.
+    /// The runs asked for, with their heads, purged ones included. The report knows every run, also of a journal that is damaged.
     fn find(&self, report: &Report) -> Result<Vec<(RunId, store::Head)>, Failure> {
-        let all: Vec<(RunId, store::Head)> = report
-            .heads
-            .iter()
-            .filter_map(|(stream, head)| match stream {
-                Stream::Run(run) => Some((RunId(run.0), *head)),
-                Stream::Own(_) | Stream::Inbox(_) => None,
-            })
-            .collect();
+        let heads = report.heads.iter().filter_map(|(stream, head)| match stream {
+            Stream::Run(run) => Some((run, head)),
+            Stream::Own(_) | Stream::Inbox(_) => None,
+        });
+        let all: Vec<(RunId, store::Head)> =
+            heads.chain(&report.purged).map(|(run, head)| (RunId(run.0), *head)).collect();
         let find = |name: &String| {
             let wanted = name.to_ascii_lowercase();
             let found: Vec<_> = all.iter().filter(|(run, _)| run.to_string().starts_with(&wanted)).collect();
@@ -82,6 +80,7 @@ fn to_json(report: &Report, runs: &[(RunId, store::Head)]) -> Value {
     json!({
         "segments": report.segments, "groups": report.groups, "frames": report.frames,
         "streams": report.heads.len(), "redacted": report.redacted,
+        "purged": report.purged.len(), "dropped": report.dropped,
         "findings": findings.collect::<Vec<_>>(),
         "tail": report.tail.as_ref().map(|tail| json!({
             "segment": tail.segment, "offset": tail.offset, "reason": tail.reason,
@@ -118,6 +117,14 @@ fn write(output: &mut Output, report: &Report, runs: &[(RunId, store::Head)]) ->
         let findings = count(report.findings.len() as u64, "bad place");
         output.line(format!("{findings} in {checked}; restore the journal directory from a copy"))?;
     }
+    if !report.purged.is_empty() {
+        let (runs, frames) = (report.purged.len() as u64, report.dropped);
+        output.line(format!(
+            "{} purged, with {}; the chain holds",
+            count(runs, "run"),
+            count(frames, "frame")
+        ))?;
+    }
     if report.redacted > 0 {
         output.line(format!("{} redacted; the chain holds", count(report.redacted, "payload")))?;
     }
@@ -129,7 +136,8 @@ fn write(output: &mut Output, report: &Report, runs: &[(RunId, store::Head)]) ->
         ))?;
     }
     for (run, head) in runs {
-        output.line(format!("run {run}: head {} at record {}", head.hash, head.seq))?;
+        let purged = if report.purged.contains_key(&RunKey(run.0)) { " (purged)" } else { "" };
+        output.line(format!("run {run}{purged}: head {} at record {}", head.hash, head.seq))?;
     }
     Ok(())
 }

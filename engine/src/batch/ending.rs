@@ -71,14 +71,14 @@ pub(super) struct Ending {
 }
 
 /// What is committed of a run, and what was stored of its job.
-pub(super) struct Committed {
-    pub(super) state: RunState,
-    pub(super) meta: Meta,
+pub(crate) struct Committed {
+    pub(crate) state: RunState,
+    pub(crate) meta: Meta,
 }
 
 impl Committed {
     /// The run's committed state; none if there is no such run. Costs one look at the state, never a barrier.
-    pub(super) fn of(store: &dyn Store, run: RunId) -> Result<Option<Self>, Error> {
+    pub(crate) fn of(store: &dyn Store, run: RunId) -> Result<Option<Self>, Error> {
         let values = store.scan(&store::run_prefix(keys::run_key(run)), None, usize::MAX)?;
         let value =
             |key: Vec<u8>| values.iter().find(|(found, _)| *found == key).map(|(_, value)| value.clone());

@@ -12,6 +12,7 @@ use super::ending::Committed;
 use super::jobs::{BadLine, BatchJob, JobsFile};
 use crate::driver::read_first;
 use crate::engine::Engine;
+use crate::gc::Tomb;
 use crate::job::Job;
 use crate::keys;
 
@@ -150,6 +151,9 @@ impl Known {
         job: BatchJob,
     ) -> Result<Option<String>, crate::Error> {
         let run = keys::batch_run(batch, &job.custom_id);
+        if let Some(tomb) = Tomb::of(store, run)? {
+            return Ok(self.take_purged(tomb, run, &job));
+        }
         let standing = match Committed::of(store, run)? {
             None => {
                 if let Err(error) = engine.check(&job.job) {
@@ -171,6 +175,22 @@ impl Known {
         };
         self.tracked.push(Tracked { custom_id: job.custom_id.into(), run, standing });
         Ok(None)
+    }
+}
+
+impl Known {
+    /// A job whose run was purged has ended, and is never run again.
+    fn take_purged(&mut self, tomb: Tomb, run: RunId, job: &BatchJob) -> Option<String> {
+        if tomb.version != job.job.version {
+            return Some(format!(
+                "job `{}` was accepted as another version, whose run was purged since; give the new one another \
+                 custom_id",
+                job.custom_id
+            ));
+        }
+        let standing = Standing::Ended(tomb.outcome);
+        self.tracked.push(Tracked { custom_id: job.custom_id.clone().into(), run, standing });
+        None
     }
 }
 

@@ -18,6 +18,7 @@ mod tests;
 
 pub use crate::budgets::charged;
 pub use crate::keys::batch_run as run_of;
+pub(crate) use ending::Committed;
 pub use ending::{ResultLine, TokenUsage};
 pub use error::Error;
 pub use halt::Halt;

@@ -31,6 +31,11 @@ impl Latencies {
         self.0.push(u32::try_from(took.as_nanos()).unwrap_or(u32::MAX));
     }
 
+    /// How many were noted.
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Takes over those of another.
     pub(super) fn append(&mut self, mut other: Self) {
         self.0.append(&mut other.0);

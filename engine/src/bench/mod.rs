@@ -3,12 +3,17 @@
 //! Owns what is measured and in which order. It must never know the inside of what it measures: the store and
 //! the engine are used as any program uses them, so the numbers are those that a program gets.
 
+mod long;
+mod long_report;
 mod meter;
 mod raw;
+mod recovery;
 mod report;
+mod retention;
 mod runs;
 mod session;
 mod store;
+mod timed;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +22,11 @@ use self::raw::RawDisk;
 use self::store::Writers;
 use crate::error::Error;
 
+pub use self::long::{TRANSITIONS, long};
+pub use self::long_report::{LongPoint, LongReport};
+pub use self::recovery::{RUNS, Recovered, RecoveryReport, recovery};
 pub use self::report::{BenchReport, CommitPoint, RunPoint};
+pub use self::retention::{PURGED_RUNS, RetentionReport, Waits, retention};
 
 /// Writers, or runs, that work at the same time.
 const WIDTHS: [usize; 3] = [1, 64, 1024];
@@ -29,13 +38,16 @@ const POINT: Duration = Duration::from_secs(10);
 const QUICK_POINT: Duration = Duration::from_secs(3);
 
 /// Measures on the disk of `dir`, in a directory of its own there that is removed again. Each point takes 10
-/// s at least, 3 s if `quick`. Must be called inside a runtime, whose threads are those that the runs get.
-pub async fn bench(dir: &Path, quick: bool) -> Result<BenchReport, Error> {
+/// s at least, 3 s if `quick`. `say` is told each step. Must be called inside a runtime, whose threads are those that the
+/// runs get.
+pub async fn bench(dir: &Path, quick: bool, mut say: impl FnMut(&str)) -> Result<BenchReport, Error> {
     let point = if quick { QUICK_POINT } else { POINT };
     let place = Place::make(dir)?;
+    say("measuring commits");
     let pairs = commits(&place.0, &WIDTHS, point).await?;
     let mut loads = Vec::with_capacity(WIDTHS.len());
     for width in WIDTHS {
+        say(&format!("measuring runs, {width} at a time"));
         loads.push(runs::load(&place.0.join(format!("runs-{width}")), width, point).await?);
     }
     Ok(BenchReport::of(three(pairs), three(loads), meter::rss_bytes_max()))
@@ -87,12 +99,17 @@ where
     std::array::from_fn(|_| values.next().unwrap_or_default())
 }
 
+/// The directory that this process measures in, in `dir`. A measurement that was stopped may leave it.
+pub fn place(dir: &Path) -> PathBuf {
+    dir.join(format!("bench-{}", std::process::id()))
+}
+
 /// The directory that is measured in. It is removed when this is dropped.
 struct Place(PathBuf);
 
 impl Place {
     fn make(dir: &Path) -> Result<Self, Error> {
-        let path = dir.join(format!("bench-{}", std::process::id()));
+        let path = place(dir);
         std::fs::create_dir_all(&path).map_err(|error| failed("make", &path, &error))?;
         Ok(Self(path))
     }

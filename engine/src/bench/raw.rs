@@ -49,6 +49,18 @@ impl RawDisk {
         Ok(disk)
     }
 
+    /// Writes one commit and syncs it; answers how long that took.
+    pub(super) fn append(&mut self) -> Result<Duration, Error> {
+        if self.offset + self.commit.len() as u64 > FILE_BYTES {
+            self.offset = 0;
+        }
+        let begun = Instant::now();
+        let written = self.file.write_all_at(&self.commit, self.offset).and_then(|()| self.file.sync_data());
+        written.map_err(|error| failed("write", &self.path, &error))?;
+        self.offset += self.commit.len() as u64;
+        Ok(begun.elapsed())
+    }
+
     fn write(mut self, width: usize, time: Duration) -> Result<(Self, Work), Error> {
         let group = self.commit.repeat(width);
         let mut work = Work::default();

@@ -175,10 +175,10 @@ fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 
-fn tenths(value: f64) -> f64 {
+pub(super) fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-fn hundredths(value: f64) -> f64 {
+pub(super) fn hundredths(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }

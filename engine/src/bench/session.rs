@@ -72,7 +72,7 @@ pub(super) fn record_and_core() -> (Vec<u8>, Vec<u8>) {
 }
 
 /// A time that takes as many bytes as the present.
-const NOW: Millis = Millis(1_796_035_125_784);
+pub(super) const NOW: Millis = Millis(1_796_035_125_784);
 
 fn answer() -> AssistantMessage {
     let arguments = JsonText::from(&json!({ "command": COMMAND }));

@@ -30,7 +30,7 @@ pub(super) struct Writers {
 }
 
 /// What every commit brings.
-struct Shape {
+pub(super) struct Shape {
     payload: Vec<u8>,
     core: Vec<u8>,
 }
@@ -40,8 +40,7 @@ impl Writers {
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
         let store = Arc::new(JournalStore::open(dir, Options::default())?);
         let epoch = store.claim()?;
-        let (payload, core) = session::record_and_core();
-        Ok(Self { store, epoch, shape: Arc::new(Shape { payload, core }), next: Vec::new() })
+        Ok(Self { store, epoch, shape: Arc::new(Shape::new()), next: Vec::new() })
     }
 
     /// Bytes that one commit takes in the journal, its share of a group of many included.
@@ -123,7 +122,12 @@ async fn write(
 }
 
 impl Shape {
-    fn commit(&self, run: RunKey, seq: u64, epoch: Epoch) -> Commit {
+    pub(super) fn new() -> Self {
+        let (payload, core) = session::record_and_core();
+        Self { payload, core }
+    }
+
+    pub(super) fn commit(&self, run: RunKey, seq: u64, epoch: Epoch) -> Commit {
         let mut key = run_prefix(run).to_vec();
         key.push(b'c');
         Commit {
@@ -143,7 +147,7 @@ impl Shape {
 }
 
 /// The run of a writer. Runs of an engine lie far apart, and so do these.
-fn run(index: usize) -> RunKey {
+pub(super) fn run(index: usize) -> RunKey {
     let hash = blake3::hash(&index.to_le_bytes());
     let mut key = [0; 16];
     key.copy_from_slice(hash.as_bytes().get(..16).unwrap_or(&[0; 16]));

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::act::Act;
 use crate::error::Error;
+use crate::gc::Retention;
 use crate::query;
 
 /// Version of the protocol. Both sides must have the same.
@@ -59,6 +60,11 @@ pub enum Request {
         key: String,
         /// What to do.
         act: Act,
+    },
+    /// Forget runs that have ended. Answered by [`crate::gc::Reclaimed`].
+    Gc {
+        /// Which of them.
+        retention: Retention,
     },
     /// Stop the owner. Answered by [`Left`]; the connection is closed when the owner's process ends.
     Stop {
@@ -144,7 +150,7 @@ impl Kind {
     /// The kind of an error of the store.
     pub fn of_store(error: &store::Error) -> Self {
         match error {
-            store::Error::Ended { .. } => Self::Run,
+            store::Error::Ended { .. } | store::Error::NotEnded { .. } => Self::Run,
             store::Error::InboxFull { .. } => Self::Busy,
             store::Error::NotLocal { .. } | store::Error::TooLarge { .. } => Self::Request,
             store::Error::NoSpace { .. }
@@ -159,6 +165,7 @@ impl Kind {
             | store::Error::Conflict { .. }
             | store::Error::InboxMoved { .. }
             | store::Error::Duplicate { .. }
+            | store::Error::Changed { .. }
             | store::Error::Ceiling { .. }
             | store::Error::Void => Self::Internal,
         }

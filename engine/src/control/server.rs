@@ -221,6 +221,10 @@ impl Service {
                     Err(error) => internal(&error),
                 }
             }
+            Request::Gc { retention } => match self.engine.gc(&retention).await {
+                Ok(reclaimed) => Reply::ok(&reclaimed),
+                Err(error) => Reply::Error(Refusal::from(&error)),
+            },
             Request::Stop { drain } => self.stop(drain).await,
         };
         peer.reply(&reply).await

@@ -50,6 +50,8 @@ impl Driver {
                     self.read_inbox()?;
                     input = moved.input;
                 }
+                // The session has another newest run than the one that this run was to continue: it is admitted again.
+                Err(store::Error::Changed { .. }) => return self.take_back(None),
                 // A barrier failed and took back what this step builds on: what happened since is told again.
                 Err(store::Error::Void | store::Error::Conflict { .. }) => {
                     return self.take_back(effect.map(|effect| (effect, moved.input.fact)));
@@ -115,7 +117,7 @@ impl Driver {
             payload: moved.to_bytes(),
             puts,
             state_hash: Hash(encoded.state_hash()),
-            requires: self.requires(after, is_done),
+            requires: self.requires(after, moved, is_done),
             durability: if is_durable { Durability::Durable } else { Durability::Ordered },
         };
         let ticket = self.shared.store.commit(commit);
@@ -131,9 +133,14 @@ impl Driver {
     }
 
     /// Nothing that was acknowledged is left behind by an end, and an end gets its place in its batch. The batch counts
-    /// what the run counts.
-    fn requires(&self, after: &RunState, is_done: bool) -> Vec<Require> {
+    /// what the run counts. A run continues the newest run of its session, which must not be purged at that moment.
+    fn requires(&self, after: &RunState, moved: &Moved, is_done: bool) -> Vec<Require> {
         let mut requires = self.charges(after);
+        if let Fact::Admitted(admission) = &moved.input.fact {
+            let key = keys::session(&self.fold.submission().session);
+            let value = admission.previous.map(|previous| previous.0.to_vec());
+            requires.push(Require::Holds { key, value });
+        }
         if is_done {
             requires.push(Require::InboxLen { run: keys::run_key(self.run), len: self.inbox.len() });
             let place = |batch: &String| Require::Ceiling { key: keys::ends(batch), add: 1, max: u64::MAX };
@@ -150,6 +157,11 @@ impl Driver {
         if let Fact::Admitted(_) = moved.input.fact {
             let key = keys::session(&self.fold.submission().session);
             puts.push(Put { key, value: Some(self.run.0.to_vec()) });
+        }
+        if let Fact::ToolReturned { result, .. } = &moved.input.fact
+            && let Some(name) = blob_name(result)
+        {
+            puts.push(Put { key: keys::blob(&name, self.run), value: Some(Vec::new()) });
         }
         if is_done {
             puts.push(Put { key: keys::live(self.submitted_at.0, self.run), value: None });
@@ -262,6 +274,12 @@ impl Driver {
             self.sink_failure = Some(failure);
         }
     }
+}
+
+/// The file in `DIR/blobs` that a result names.
+fn blob_name(result: &ToolResult) -> Option<String> {
+    let details = Some(&result.details).filter(|details| !details.is_empty_object())?.value();
+    details.get("blob")?.as_str().map(str::to_owned)
 }
 
 /// The same fact without what does not fit into one record.

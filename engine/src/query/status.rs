@@ -88,6 +88,16 @@ impl Status {
     }
 }
 
+impl Status {
+    /// The run has ended: the status is its outcome.
+    pub fn is_final(self) -> bool {
+        match self {
+            Self::Completed | Self::Failed | Self::Blocked | Self::Cancelled | Self::TimedOut => true,
+            Self::Queued | Self::Running | Self::Waiting | Self::Parked => false,
+        }
+    }
+}
+
 impl FromStr for Status {
     type Err = String;
 

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use store::{Store, Stream};
 
 use super::{PAGE, Snapshot};
-use crate::driver::{decode_moved, inbox_message, read_first};
+use crate::driver::{decode_moved, inbox_message, load_state, read_first};
 use crate::error::Error;
 use crate::fold::{Entry, Fold};
 use crate::keys;
@@ -35,8 +35,12 @@ pub fn session_transcript(store: &dyn Store, run: RunId) -> Result<Vec<Entry>, E
     let mut runs = vec![run];
     let mut previous = Snapshot::load(store, run)?.core().context_from.previous;
     while let Some(run) = previous {
+        let Some((state, _)) = load_state(store, run)? else {
+            // It was purged: nothing that stays reads its context from it.
+            break;
+        };
         runs.push(run);
-        previous = Snapshot::load(store, run)?.core().context_from.previous;
+        previous = state.core.context_from.previous;
     }
     let mut entries = Vec::new();
     for run in runs.into_iter().rev() {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::{Pairs, absent, accepted, ceiling, commit, delete, put, run_key};
 use crate::{
-    Commit, Durability, Epoch, Error, Put, Record, RecordKind, Require, Seq, Store, Stream, run_prefix,
+    Commit, Durability, Epoch, Error, Purge, Put, Record, RecordKind, Require, Seq, Store, Stream, run_prefix,
 };
 
 /// Runs what `bytes` say on both stores, which nobody has used.
@@ -64,6 +64,7 @@ enum Operation {
     Commit(Write),
     Push { item: Write, consumed: u64 },
     Load(u8),
+    Purge(u8),
     Claim,
     ReadJournal { stream: Stream, from: Seq, limit: usize },
     ReadTranscript { stream: Stream, from: Seq, limit: usize },
@@ -92,6 +93,12 @@ fn read_put(bytes: &mut Bytes<'_>) -> Put {
     if bytes.once_in(3) { delete(&key) } else { put(&key, &[bytes.below(9)]) }
 }
 
+/// What lies under a run's prefix is put by the run alone.
+fn may_put(stream: Stream, put: &Put) -> bool {
+    let foreign = (0..2).map(run_key).filter(|run| stream.run() != Some(*run));
+    foreign.into_iter().all(|run| !put.key.starts_with(&run_prefix(run)))
+}
+
 fn read_require(bytes: &mut Bytes<'_>) -> Require {
     match bytes.below(3) {
         0 => absent(&key(4 + bytes.below(2))),
@@ -112,7 +119,7 @@ impl Write {
             is_late: bytes.once_in(8),
             is_fenced: bytes.once_in(16),
             kind,
-            puts: (0..bytes.below(4)).map(|_| read_put(bytes)).collect(),
+            puts: (0..bytes.below(4)).map(|_| read_put(bytes)).filter(|put| may_put(stream, put)).collect(),
             requires: (0..bytes.below(3)).map(|_| read_require(bytes)).collect(),
             durability: if bytes.once_in(2) { Durability::Ordered } else { Durability::Durable },
         }
@@ -137,6 +144,7 @@ impl Operation {
             }
             6 => Self::Load(bytes.below(2)),
             7 if bytes.once_in(4) => Self::Claim,
+            7 if bytes.once_in(4) => Self::Purge(bytes.below(2)),
             7 | 8 => Self::ReadJournal { stream: read_stream(bytes), from: from(bytes), limit: limit(bytes) },
             9 => Self::ReadTranscript { stream: read_stream(bytes), from: from(bytes), limit: limit(bytes) },
             _ => Self::Scan {
@@ -207,6 +215,11 @@ impl<'a> Driver<'a> {
                 let head = loaded.head.map(|head| head.seq);
                 let (inbox_len, is_ended, values) = (loaded.inbox_len, loaded.is_ended, loaded.values);
                 Ok(Answer::Loaded { head, inbox_len, is_ended, values })
+            }
+            Operation::Purge(number) => {
+                let puts = vec![put(&key(4), b"purged")];
+                let purged = self.store.purge(&[Purge { run: run_key(*number), puts, requires: vec![] }])?;
+                Ok(Answer::Seq(purged.runs))
             }
             Operation::Claim => {
                 self.epoch = self.store.claim()?;

@@ -28,8 +28,15 @@ struct Plan {
     is_short: bool,
     /// What writes replaced since the file's last sync: path, offset, old bytes.
     undo: Vec<(PathBuf, u64, Vec<u8>)>,
-    /// Renames since the last sync of their directory: from, to.
-    renamed: Vec<(PathBuf, PathBuf)>,
+    /// Renames since the last sync of their directory.
+    renamed: Vec<Renamed>,
+}
+
+struct Renamed {
+    from: PathBuf,
+    to: PathBuf,
+    /// Another name of the file that was replaced, if there was one.
+    replaced: Option<PathBuf>,
 }
 
 impl BrokenDisk {
@@ -78,9 +85,10 @@ impl BrokenDisk {
                 at = end;
             }
         }
-        for (from, to) in std::mem::take(&mut plan.renamed).into_iter().rev() {
+        for Renamed { from, to, replaced } in std::mem::take(&mut plan.renamed).into_iter().rev() {
             if loses() && to.exists() {
-                std::fs::rename(to, from).unwrap();
+                std::fs::rename(&to, from).unwrap();
+                replaced.map_or(Ok(()), |replaced| std::fs::rename(replaced, to)).unwrap();
             }
         }
     }
@@ -143,14 +151,22 @@ impl Fs for BrokenDisk {
     fn sync(&self, file: &Handle, depth: Depth) -> io::Result<()> {
         self.act("sync", &file.path, |plan| {
             plan.undo.retain(|(path, ..)| *path != file.path);
-            plan.renamed.retain(|(_, to)| to.parent() != Some(&file.path));
+            plan.renamed.retain(|renamed| renamed.to.parent() != Some(&file.path));
             RealFs.sync(file, depth)
         })
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.act("rename", from, |plan| {
-            plan.renamed.push((from.to_owned(), to.to_owned()));
+            let replaced = to.exists().then(|| {
+                // Beside the directory, where nobody lists it.
+                let name = format!("replaced-{}", plan.renamed.len());
+                let replaced = to.parent().and_then(Path::parent).unwrap().join(name);
+                let _ = std::fs::remove_file(&replaced);
+                std::fs::hard_link(to, &replaced).unwrap();
+                replaced
+            });
+            plan.renamed.push(Renamed { from: from.to_owned(), to: to.to_owned(), replaced });
             RealFs.rename(from, to)
         })
     }

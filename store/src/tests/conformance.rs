@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::{open, options, temp_dir};
 use crate::conformance::{compare, run_all};
 use crate::{
-    Commit, Epoch, Error, JournalStore, Loaded, MemoryStore, Record, RunKey, Seq, Store, Stream, Ticket,
+    Commit, Epoch, Error, JournalStore, Loaded, MemoryStore, Purge, Purged, Record, RunKey, Seq, Store,
+    Stream, Ticket,
 };
 
 /// A store that takes its directory with it.
@@ -55,6 +56,10 @@ impl Store for Temporary {
         limit: usize,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
         self.store.scan(prefix, after, limit)
+    }
+
+    fn purge(&self, runs: &[Purge]) -> Result<Purged, Error> {
+        self.store.purge(runs)
     }
 }
 

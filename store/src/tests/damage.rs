@@ -232,7 +232,7 @@ proptest! {
     /// Whatever a block says, reading it ends with an answer.
     #[test]
     fn any_bytes_are_read_without_a_panic(
-        tag in proptest::sample::select(vec![b'H', b'G', b'F', b'I']),
+        tag in proptest::sample::select(vec![b'H', b'G', b'F', b'I', b'R', b'K']),
         body in proptest::collection::vec(any::<u8>(), 0..400),
     ) {
         let mut bytes = vec![0; crate::frame::ENVELOPE];
@@ -245,6 +245,7 @@ proptest! {
         let _ = crate::frame::group(content);
         let _ = crate::frame::frame(content).map(crate::frame::Frame::to_record);
         let _ = crate::index::footer(content);
+        let _ = crate::frame::kept(content);
         let _ = crate::scan::group_at(&bytes, &crate::Point { segment: 1, ..crate::Point::START });
     }
 }

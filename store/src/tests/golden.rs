@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use crate::frame::{self, Frame, GroupHash, GroupHead, Header, Point, SegmentHead};
+use crate::frame::{self, Frame, GroupHash, GroupHead, Header, Kept, Point, Rewritten, SegmentHead};
 use crate::index::{Growing, Place, footer};
 use crate::{Hash, Put, RecordKind, RunKey, Stream};
 
@@ -41,7 +41,10 @@ fn segment() -> (Vec<u8>, [usize; 4]) {
     let group_at = frame::HEAD_BLOCK;
     let frame_at = group_at + frame::GROUP_BLOCK;
     let mut bytes = vec![0; frame_at];
-    frame::write_head(&mut bytes, &SegmentHead { segment: SEGMENT, size: 1 << 20, from: from() });
+    frame::write_head(
+        &mut bytes,
+        &SegmentHead { segment: SEGMENT, size: 1 << 20, from: from(), rewritten: None },
+    );
     let mut encoded = Vec::new();
     puts().iter().for_each(|put| frame::put_put(&mut encoded, put));
     let record = frame::put_frame(&mut bytes, &header(), (&[6; 16], b"what happened"), &encoded);
@@ -66,6 +69,40 @@ fn segment() -> (Vec<u8>, [usize; 4]) {
     index.push(header().stream, 41, Place::new(frame_at as u32, true));
     bytes.extend(index.to_index().to_footer(&end_point));
     (bytes, [0, group_at, frame_at, end])
+}
+
+/// The same segment after a purge that left its one frame.
+fn rewritten() -> Vec<u8> {
+    let (whole, [_, _, frame_at, end]) = segment();
+    let rewritten = Rewritten { end: Point { segment: SEGMENT, offset: 9_000, ..from() }, checkpoint: 2_000 };
+    let mut bytes = frame::rewritten_head(SEGMENT, &from(), &rewritten);
+    let (kept_at, at) = (bytes.len(), bytes.len() + frame::KEPT_BLOCK);
+    bytes.resize(at, 0);
+    bytes.extend_from_slice(&whole[frame_at..end]);
+    let end = bytes.len();
+    frame::close(&mut bytes, at, end, SEGMENT, at as u64);
+    let kept = Kept { position: 1_007, frames: 1, bytes: (end - at) as u32 };
+    frame::write_kept(&mut bytes[kept_at..], &kept, SEGMENT, kept_at as u64);
+    let mut index = Growing::default();
+    index.push(header().stream, 41, Place::new(at as u32, true));
+    bytes.extend(index.to_index().to_footer_at(&rewritten.end, end as u64));
+    bytes
+}
+
+#[test]
+fn a_rewritten_segment_of_format_1_is_written_as_ever_and_decodes() {
+    let bytes = golden("journal-v1-rewritten.bin", &rewritten());
+    assert_eq!(bytes, rewritten());
+    let head = frame::head(frame::block(&bytes, SEGMENT, 0).unwrap()).unwrap();
+    assert_eq!((head.segment, head.from, head.block_bytes()), (SEGMENT, from(), frame::REWRITTEN_HEAD_BLOCK));
+    let end = Point { segment: SEGMENT, offset: 9_000, ..from() };
+    assert_eq!(head.rewritten, Some(Rewritten { end, checkpoint: 2_000 }));
+    let start = crate::recover::first_group(&head);
+    let group = crate::scan::kept_in(crate::scan::Bytes { bytes: &bytes, base: 0 }, &start).unwrap();
+    assert_eq!((group.position, group.frames.len(), group.end.position), (1_007, 1, 1_008));
+    assert_eq!(group.frames[0].1.header, header());
+    let (found, _) = footer(frame::block(&bytes, SEGMENT, group.end.offset as usize).unwrap()).unwrap();
+    assert_eq!(found, end);
 }
 
 fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
@@ -95,7 +132,7 @@ fn format_1_decodes() {
     let (made, [head_at, group_at, frame_at, footer_at]) = segment();
     let bytes = golden("journal-v1-segment.bin", &made);
     let content = |at| frame::block(&bytes, SEGMENT, at).unwrap();
-    let expected = SegmentHead { segment: SEGMENT, size: 1 << 20, from: from() };
+    let expected = SegmentHead { segment: SEGMENT, size: 1 << 20, from: from(), rewritten: None };
     assert_eq!(frame::head(content(head_at)), Some(expected));
     let group = frame::group(content(group_at)).unwrap();
     assert_eq!((group.number, group.durable, group.frames), (90, (6, 4_096), 1));
