@@ -34,6 +34,8 @@ use crate::query::{Filter, RunRow, Status, list};
 
 /// Runs in flight that the whole measurement has.
 pub const RUNS: usize = 10_000;
+/// Longest time for accepting as many jobs.
+const SUBMIT_MS_MAX: f64 = 500.0;
 /// Longest time until all are accounted for after a kill.
 const KILL_MS_MAX: f64 = 2_000.0;
 /// The same after a power cut.
@@ -59,6 +61,8 @@ pub struct Recovered {
 pub struct RecoveryReport {
     /// Runs in flight.
     pub runs: usize,
+    /// Until all their jobs were accepted, durably.
+    pub submitted_ms: f64,
     /// After a kill.
     pub after_kill: Recovered,
     /// After a power cut.
@@ -76,7 +80,7 @@ pub async fn recovery(dir: &Path, runs: usize, mut say: impl FnMut(&str)) -> Res
     let world = World { dir: place.0.join("recovery"), runs };
     say(&format!("starting {runs} runs"));
     let life = world.open().await?;
-    life.submit(runs).await?;
+    let submitted_ms = life.submit(runs).await?;
     life.die().await?;
     say("killed; recovering");
     let after_kill = world.recover().await?;
@@ -89,7 +93,14 @@ pub async fn recovery(dir: &Path, runs: usize, mut say: impl FnMut(&str)) -> Res
     let (first, second) = (world.look().await?, world.look().await?);
     let is_running = |row: &RunRow| row.status == Status::Running;
     let is_stable = first.len() == runs && first.iter().all(is_running) && first == second;
-    Ok(RecoveryReport { runs, after_kill, after_power_cut, is_stable, rss_bytes: rss_bytes_max() })
+    Ok(RecoveryReport {
+        runs,
+        submitted_ms,
+        after_kill,
+        after_power_cut,
+        is_stable,
+        rss_bytes: rss_bytes_max(),
+    })
 }
 
 impl RecoveryReport {
@@ -103,10 +114,11 @@ impl RecoveryReport {
         json!(self)
     }
 
-    fn gates(&self) -> [(String, bool); 4] {
+    fn gates(&self) -> [(String, bool); 5] {
         let (kill, cut) = (&self.after_kill, &self.after_power_cut);
         let below = |what: &str, ms: f64, max: f64| (format!("{what}: {ms} ms (less than {max})"), ms < max);
         [
+            below("all jobs accepted", self.submitted_ms, SUBMIT_MS_MAX),
             below("all accounted for after a kill", kill.accounted_ms, KILL_MS_MAX),
             below("all accounted for after a power cut", cut.accounted_ms, CUT_MS_MAX),
             below("sled rebuilt", cut.store_ms, REBUILD_MS_MAX),
@@ -224,15 +236,20 @@ impl World {
 
 impl Life {
     /// Submits so many runs, and waits until the model of each is called.
-    async fn submit(&self, runs: usize) -> Result<(), Error> {
+    /// Starts as many runs; answers how long it took until all were accepted.
+    async fn submit(&self, runs: usize) -> Result<f64, Error> {
         let engine = self.engine.clone();
         let submitted = self.runtime.spawn(async move {
             let job = |number| Job::new(format!("job {number}")).model(MODEL).tools::<String>([]);
-            engine.submit_all((0..runs).map(job)).await.into_iter().try_for_each(|run| run.map(drop))
+            let started = Instant::now();
+            let accepted = engine.submit_all((0..runs).map(job)).await;
+            let submitted_ms = tenths(started.elapsed().as_secs_f64() * 1000.0);
+            accepted.into_iter().try_for_each(|run| run.map(drop))?;
+            Ok::<_, Error>(submitted_ms)
         });
-        joined::<Result<(), Error>>(submitted.await)??;
+        let submitted_ms = joined(submitted.await)??;
         self.until_called(runs).await;
-        Ok(())
+        Ok(submitted_ms)
     }
 
     async fn until_called(&self, runs: usize) {
