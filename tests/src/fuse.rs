@@ -91,7 +91,9 @@ fn serve(mut device: File, mut content: impl Content) {
         let count = match device.read(&mut buffer) {
             Ok(count) => count,
             // A request that was interrupted before it was read.
-            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::INTR | Errno::NOENT)) => continue,
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::INTR | Errno::NOENT)) => {
+                continue;
+            }
             Err(_) => return,
         };
         let request = Request { bytes: &buffer[..count] };

@@ -22,6 +22,8 @@ const RECORD_BYTES: usize = 1_000;
 pub(crate) enum Writer {
     /// The store.
     Store,
+    /// The store, on a disk that does not hear syncs.
+    Unheard,
     /// A plain file, with `fdatasync` after each record.
     Synced,
     /// A plain file without it: what it says is not so.
@@ -30,12 +32,13 @@ pub(crate) enum Writer {
 
 impl Writer {
     /// All of them.
-    pub(crate) const ALL: [Self; 3] = [Self::Store, Self::Synced, Self::Unsynced];
+    pub(crate) const ALL: [Self; 4] = [Self::Store, Self::Unheard, Self::Synced, Self::Unsynced];
 
     /// Its name on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Store => "store",
+            Self::Unheard => "unheard",
             Self::Synced => "synced",
             Self::Unsynced => "unsynced",
         }
@@ -45,8 +48,17 @@ impl Writer {
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Store => "the store",
+            Self::Unheard => "the store, its syncs not heard",
             Self::Synced => "a file, with fdatasync",
             Self::Unsynced => "a file, without",
+        }
+    }
+
+    /// What it acknowledges can be lost: a control, which shows that the rig sees it.
+    pub(crate) const fn must_lose(self) -> bool {
+        match self {
+            Self::Store | Self::Synced => false,
+            Self::Unheard | Self::Unsynced => true,
         }
     }
 
@@ -59,7 +71,7 @@ impl Writer {
     /// when it is told to on stdin. It ends as if killed.
     pub(crate) fn write(self, dir: &Path, groups: u64) -> Result<(), String> {
         match self {
-            Self::Store => write_store(&dir.join("store"), groups),
+            Self::Store | Self::Unheard => write_store(&dir.join("store"), groups),
             Self::Synced => write_file(&dir.join("file"), groups, true),
             Self::Unsynced => write_file(&dir.join("file"), groups, false),
         }
@@ -68,7 +80,7 @@ impl Writer {
     /// Looks whether everything that was said to be durable is there; if not, what is wrong.
     pub(crate) fn check(self, dir: &Path, durable: &[u64]) -> Result<(), String> {
         match self {
-            Self::Store => check_store(&dir.join("store"), durable),
+            Self::Store | Self::Unheard => check_store(&dir.join("store"), durable),
             Self::Synced | Self::Unsynced => check_file(&dir.join("file"), durable),
         }
     }
@@ -174,7 +186,8 @@ fn check_file(path: &Path, durable: &[u64]) -> Result<(), String> {
         let mut file = fs::File::open(path).map_err(|error| error.to_string())?;
         file.read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     }
-    match (0..durable).find(|nth| !bytes.chunks(RECORD_BYTES).nth(*nth as usize).is_some_and(|it| it == record(*nth)))
+    match (0..durable)
+        .find(|nth| !bytes.chunks(RECORD_BYTES).nth(*nth as usize).is_some_and(|it| it == record(*nth)))
     {
         Some(nth) => Err(format!("record {nth} is gone, {durable} were acknowledged")),
         None => Ok(()),

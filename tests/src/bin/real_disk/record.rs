@@ -26,6 +26,13 @@ pub(crate) enum Told {
     Sync,
 }
 
+impl Told {
+    /// It is as if this had not been told.
+    pub(crate) fn unhear(&mut self) {
+        *self = Self::Write(0, Vec::new());
+    }
+}
+
 /// Everything that a disk was told so far.
 #[derive(Clone, Default)]
 pub(crate) struct Record(Arc<Mutex<Vec<Told>>>);
@@ -48,9 +55,16 @@ impl Record {
 
 /// A disk that keeps what it is told in memory, and a record of it.
 pub(crate) struct Disk {
-    pub(crate) bytes: u64,
-    pub(crate) pages: Pages,
-    pub(crate) record: Record,
+    bytes: u64,
+    pages: Pages,
+    record: Record,
+}
+
+impl Disk {
+    /// An empty one of this size.
+    pub(crate) fn new(bytes: u64, record: Record) -> Self {
+        Self { bytes, pages: Pages::default(), record }
+    }
 }
 
 impl Content for Disk {

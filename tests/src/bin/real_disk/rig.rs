@@ -89,11 +89,13 @@ impl FileSystem {
 
     /// Lets a writer write, and looks at about `images` of what power cuts may leave.
     pub(crate) fn try_writer(&self, writer: Writer, images: usize) -> Result<Outcome, String> {
-        let (told, first, acknowledged) = self.record(writer)?;
-        let written = told[first..].iter();
-        let syncs = written.clone().filter(|told| matches!(told, Told::Sync)).count();
-        let mut outcome =
-            Outcome { acknowledged: acknowledged.len(), writes: told.len() - first - syncs, syncs, ..Outcome::default() };
+        let (mut told, first, acknowledged) = self.record(writer)?;
+        let syncs = told[first..].iter().filter(|told| matches!(told, Told::Sync)).count();
+        let writes = told.len() - first - syncs;
+        if writer == Writer::Unheard {
+            told[first..].iter_mut().filter(|told| matches!(told, Told::Sync)).for_each(Told::unhear);
+        }
+        let mut outcome = Outcome { acknowledged: acknowledged.len(), writes, syncs, ..Outcome::default() };
         let mut random = Random(SEED);
         let mut walk = Walk::new(&told);
         for cut in cuts(&told, first, &acknowledged, images / Left::ALL.len()) {
@@ -103,9 +105,8 @@ impl FileSystem {
             let durable = durable.map_or("", |acknowledged| &acknowledged.durable);
             let lefts = if walk.has_unsynced() { &Left::ALL[..] } else { &[Left::Nothing] };
             for left in lefts {
-                self.look_at(&walk.image(*left, &mut random), writer, durable, &mut outcome).map_err(|error| {
-                    format!("{} with {left:?} left at {cut}: {error}", self.name)
-                })?;
+                self.look_at(&walk.image(*left, &mut random), writer, durable, &mut outcome)
+                    .map_err(|error| format!("{} with {left:?} left at {cut}: {error}", self.name))?;
             }
         }
         Ok(outcome)
@@ -115,14 +116,11 @@ impl FileSystem {
     fn record(&self, writer: Writer) -> Result<(Vec<Told>, usize, Vec<Acknowledged>), String> {
         let (below, live) = (place("below")?, place("live")?);
         let record = Record::default();
-        let disk = Disk { bytes: self.bytes(), pages: Pages::default(), record: record.clone() };
-        let _mounted = Mounted::new(&below, "fuse.record", disk).map_err(|error| format!("fuse: {error}"))?;
-        let device = order("losetup", &["--find", "--show", text(&below.join(FILE))])?;
-        let device = device.trim_end();
-        let made = order(self.make[0], &[&self.make[1..], &[device]].concat())
-            .and_then(|_| order("mount", &["-t", self.name, device, text(&live)]));
+        let (_mounted, device) = attach(&below, Disk::new(self.bytes(), record.clone()))?;
+        let made = order(self.make[0], &[&self.make[1..], &[&device]].concat())
+            .and_then(|_| order("mount", &["-t", self.name, &device, text(&live)]));
         // While it is mounted this only says that it is to go with the mount.
-        order("losetup", &["--detach", device])?;
+        order("losetup", &["--detach", &device])?;
         made?;
         let first = record.count();
         let acknowledged = follow(writer, &live, &record);
@@ -132,7 +130,13 @@ impl FileSystem {
     }
 
     /// Mounts an image, which makes the file system recover, and checks what is there.
-    fn look_at(&self, image: &Pages, writer: Writer, durable: &str, outcome: &mut Outcome) -> Result<(), String> {
+    fn look_at(
+        &self,
+        image: &Pages,
+        writer: Writer,
+        durable: &str,
+        outcome: &mut Outcome,
+    ) -> Result<(), String> {
         let (file, cut) = (Path::new(ROOT).join("image"), place("cut")?);
         image.save(&file, self.bytes()).map_err(|error| format!("image: {error}"))?;
         outcome.images += 1;
@@ -191,7 +195,9 @@ fn follow(writer: Writer, dir: &Path, record: &Record) -> Result<Vec<Acknowledge
 /// Where to cut, at most `limit` places: before each sync that has something to cover, and at each acknowledgement.
 fn cuts(told: &[Told], first: usize, acknowledged: &[Acknowledged], limit: usize) -> Vec<usize> {
     let mut cuts: Vec<usize> = (first..told.len())
-        .filter(|at| matches!(told[*at], Told::Sync) && at.checked_sub(1).is_some_and(|at| is_write(&told[at])))
+        .filter(|at| {
+            matches!(told[*at], Told::Sync) && at.checked_sub(1).is_some_and(|at| is_write(&told[at]))
+        })
         .chain(acknowledged.iter().map(|acknowledged| acknowledged.at))
         .collect();
     cuts.sort_unstable();
@@ -204,9 +210,18 @@ const fn is_write(told: &Told) -> bool {
     matches!(told, Told::Write(..))
 }
 
-/// Mounts memory where everything is put; it goes with the namespace.
+/// Mounts memory where everything is put, which goes with the namespace, and tries what the rest is made of.
 pub(crate) fn prepare() -> Result<(), String> {
-    order("mount", &["-t", "tmpfs", "tests", ROOT]).map(drop)
+    order("mount", &["-t", "tmpfs", "tests", ROOT])?;
+    let (_mounted, device) = attach(&place("below")?, Disk::new(1 << 20, Record::default()))?;
+    order("losetup", &["--detach", &device]).map(drop)
+}
+
+/// A loop device on a disk that this process is.
+fn attach(point: &Path, disk: Disk) -> Result<(Mounted, String), String> {
+    let mounted = Mounted::new(point, "fuse.record", disk).map_err(|error| format!("fuse: {error}"))?;
+    let device = order("losetup", &["--find", "--show", text(&point.join(FILE))])?;
+    Ok((mounted, device.trim_end().to_owned()))
 }
 
 fn place(name: &str) -> Result<PathBuf, String> {
@@ -221,7 +236,7 @@ fn text(path: &Path) -> &str {
 }
 
 /// Runs a program to its end; what it printed.
-fn order(program: &str, arguments: &[&str]) -> Result<String, String> {
+pub(crate) fn order(program: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
