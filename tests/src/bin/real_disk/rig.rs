@@ -64,8 +64,9 @@ pub(crate) struct Outcome {
     pub(crate) unmounted: usize,
     /// Images in which something acknowledged is not there.
     pub(crate) wrong: usize,
-    /// The first of either kind.
-    pub(crate) example: Option<String>,
+    /// Why the first of these is not mounted, and what is wrong with the first of those.
+    pub(crate) refusal: Option<String>,
+    pub(crate) loss: Option<String>,
 }
 
 impl FileSystem {
@@ -142,7 +143,7 @@ impl FileSystem {
         outcome.images += 1;
         if let Err(error) = order("mount", &["-t", self.name, "-o", "loop", text(&file), text(&cut)]) {
             outcome.unmounted += 1;
-            outcome.example.get_or_insert(error);
+            outcome.refusal.get_or_insert(error);
             return self.forget();
         }
         let mut arguments = vec!["check", writer.name(), text(&cut)];
@@ -151,7 +152,7 @@ impl FileSystem {
         self.unmount(&cut)?;
         if let Err(error) = checked {
             outcome.wrong += 1;
-            outcome.example.get_or_insert(error);
+            outcome.loss.get_or_insert(error);
         }
         Ok(())
     }
