@@ -130,36 +130,54 @@ impl Request<'_> {
     }
 }
 
+/// What a request asks for.
+mod ask {
+    pub(super) const LOOKUP: u32 = 1;
+    pub(super) const FORGET: u32 = 2;
+    pub(super) const GETATTR: u32 = 3;
+    pub(super) const SETATTR: u32 = 4;
+    pub(super) const OPEN: u32 = 14;
+    pub(super) const READ: u32 = 15;
+    pub(super) const WRITE: u32 = 16;
+    pub(super) const STATFS: u32 = 17;
+    pub(super) const RELEASE: u32 = 18;
+    pub(super) const FSYNC: u32 = 20;
+    pub(super) const FLUSH: u32 = 25;
+    pub(super) const INIT: u32 = 26;
+    pub(super) const OPENDIR: u32 = 27;
+    pub(super) const READDIR: u32 = 28;
+    pub(super) const RELEASEDIR: u32 = 29;
+    pub(super) const ACCESS: u32 = 34;
+    pub(super) const INTERRUPT: u32 = 36;
+    pub(super) const DESTROY: u32 = 38;
+    pub(super) const BATCH_FORGET: u32 = 42;
+}
+
 /// The answer to a request; none if it wants none.
 fn answer(request: &Request<'_>, content: &mut impl Content) -> Option<Result<Vec<u8>, Errno>> {
     let body = REQUEST_HEAD_BYTES;
     Some(Ok(match request.u32(4) {
-        // Forget, interrupt, forget many.
-        2 | 36 | 42 => return None,
-        // Lookup.
-        1 if request.bytes[body..] == *format!("{FILE}\0").as_bytes() => entry(content),
-        1 => return Some(Err(Errno::NOENT)),
-        // Attributes, read or set: none can be changed.
-        3 | 4 => [vec![0; 16], attributes(request.node(), content)].concat(),
-        // Open, and open a directory.
-        14 | 27 => [vec![0; 8], DIRECT_IO.to_le_bytes().to_vec(), vec![0; 4]].concat(),
-        // Read.
-        15 => content.read(request.u64(body + 8), request.u32(body + 16) as usize),
-        // Write.
-        16 => {
+        ask::FORGET | ask::INTERRUPT | ask::BATCH_FORGET => return None,
+        ask::INIT => init(),
+        ask::LOOKUP if request.bytes[body..] == *format!("{FILE}\0").as_bytes() => entry(content),
+        ask::LOOKUP => return Some(Err(Errno::NOENT)),
+        // Nothing about the file can be set.
+        ask::GETATTR | ask::SETATTR => [vec![0; 16], attributes(request.node(), content)].concat(),
+        ask::OPEN | ask::OPENDIR => [vec![0; 8], DIRECT_IO.to_le_bytes().to_vec(), vec![0; 4]].concat(),
+        ask::READ => content.read(request.u64(body + 8), request.u32(body + 16) as usize),
+        ask::WRITE => {
             let bytes = &request.bytes[body + WRITE_HEAD_BYTES..];
             content.write(request.u64(body + 8), bytes);
             [(bytes.len() as u32).to_le_bytes(), [0; 4]].concat()
         }
-        17 => vec![0; STATFS_BYTES],
-        // Sync.
-        20 => {
+        ask::FSYNC => {
             content.sync();
             Vec::new()
         }
-        26 => init(),
-        // Release, flush, list (nothing is shown), release a directory, access, destroy.
-        18 | 25 | 28 | 29 | 34 | 38 => Vec::new(),
+        ask::STATFS => vec![0; STATFS_BYTES],
+        // There is nothing to let go, and a listing is empty.
+        ask::RELEASE | ask::RELEASEDIR | ask::FLUSH | ask::READDIR | ask::ACCESS | ask::DESTROY => Vec::new(),
+        // Above all: no space can be given back or be promised, so the kernel writes zeros instead.
         _ => return Some(Err(Errno::NOSYS)),
     }))
 }
