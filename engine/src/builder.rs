@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 use crate::budgets::Budgets;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
-use crate::disk::network_file_system;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::harness::Harness;
@@ -141,7 +140,7 @@ impl Builder {
         if matches!(self.commands, Commands::Own) && !supervisor::is_asked() {
             return Err(Error::Setup(NO_SUPERVISOR.to_owned()));
         }
-        let Some(kind) = network_file_system(dir) else { return Ok(()) };
+        let Some(kind) = store::network_file_system(dir) else { return Ok(()) };
         let dir = dir.display();
         Err(Error::Setup(format!(
             "{dir} is on a network file system ({kind}), where no lock proves anything; name a local directory"

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use model::Millis;
 
 use crate::control::Client;
-use crate::disk::network_file_system;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,7 +83,7 @@ pub fn examine(dir: &Path, now: Millis) -> Vec<Check> {
 
 fn directory(dir: &Path) -> Check {
     const ABOUT: &str = "directory";
-    if let Some(kind) = network_file_system(dir) {
+    if let Some(kind) = store::network_file_system(dir) {
         let words = format!(
             "{} is on a network file system ({kind}), whose locks and syncs prove nothing",
             dir.display()

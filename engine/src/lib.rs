@@ -26,7 +26,6 @@ pub mod config;
 pub mod control;
 mod crash_point;
 mod decision;
-mod disk;
 pub mod doctor;
 mod driver;
 mod engine;
@@ -63,7 +62,6 @@ pub use budgets::{BatchCaps, CapReached};
 pub use builder::Builder;
 pub use clock::{Clock, SystemClock, TimerClock, rfc3339};
 pub use config::{Config, data_dir};
-pub use disk::network_file_system;
 pub use driver::Abort;
 pub use engine::Engine;
 pub use entry::{

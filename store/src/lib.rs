@@ -44,6 +44,7 @@ pub use api::{
 pub use frame::Point;
 pub use journal::{CLOSED, JournalStore, OPENED, Opening, Options, Stats};
 pub use keys::{is_reserved, run_prefix};
+pub use lock::network_file_system;
 pub use memory::MemoryStore;
 pub use purge::{PURGED, RECLAIMED, REWRITTEN, purged_by};
 pub use random::boot_id;

@@ -60,8 +60,10 @@ impl Lock {
                 crate::fs::error(operation, dir, error)
             }
         };
+        if let Some(kind) = network_file_system(dir) {
+            return Err(Error::NotLocal { path: dir.to_owned(), kind });
+        }
         fs::create_dir_all(dir).map_err(|error| failed("make", &error))?;
-        check_local(dir)?;
         let opened = File::open(dir).map_err(|error| failed("open", &error))?;
         let mut file = OpenOptions::new()
             .read(true)
@@ -104,20 +106,17 @@ fn held(dir: &Path, file: &mut File) -> Error {
     Error::Locked { path: dir.to_owned(), pid, command }
 }
 
-/// Refuses file systems of other machines: their locks and syncs do not hold what the journal needs.
-pub(crate) fn check_local(dir: &Path) -> Result<(), Error> {
-    let found = statfs(dir).map_err(|error| crate::fs::error("statfs", dir, &error.into()))?;
+/// The kind of network file system that a directory is on, or would be once it is made; none if it is local. On one of
+/// them locks and syncs do not hold what the journal needs.
+pub fn network_file_system(dir: &Path) -> Option<String> {
+    let dir = std::path::absolute(dir).ok()?;
+    let there = dir.ancestors().find(|dir| dir.is_dir())?;
     // The field is signed or narrow on some targets; the magic numbers fit 32 bits.
-    let magic = u64::from(found.f_type as u32);
-    let kind = if magic == FUSE {
-        Some(fuse_kind(dir)).filter(|kind| !FUSE_LOCAL.contains(&kind.as_str()))
-    } else {
-        REMOTE.iter().find(|(known, _)| *known == magic).map(|(_, kind)| (*kind).to_owned())
-    };
-    match kind {
-        Some(kind) => Err(Error::NotLocal { path: dir.to_owned(), kind }),
-        None => Ok(()),
+    let magic = u64::from(statfs(there).ok()?.f_type as u32);
+    if magic == FUSE {
+        return Some(fuse_kind(there)).filter(|kind| !FUSE_LOCAL.contains(&kind.as_str()));
     }
+    REMOTE.iter().find(|(known, _)| *known == magic).map(|(_, kind)| (*kind).to_owned())
 }
 
 /// The type of the mount that holds `dir`, from the mount table.
@@ -159,6 +158,12 @@ mod tests {
         fs::remove_file(dir.path().join("lock")).unwrap();
         let refused = Lock::take(dir.path(), Duration::ZERO).map(drop);
         assert!(matches!(refused, Err(Error::Locked { pid: 0, .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn a_directory_here_is_local_before_it_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(network_file_system(&dir.path().join("not/yet")), None);
     }
 
     #[test]
