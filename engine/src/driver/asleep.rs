@@ -43,9 +43,10 @@ impl Asleep {
         // Parts that nobody follows are only put together.
         let news = poll_fn(|context| {
             loop {
-                match ready!(call.poll(context)) {
-                    ModelNews::Update(_) if !watched.has_listeners() => {}
-                    news => return Poll::Ready(Box::new(news)),
+                let news = ready!(call.poll(context));
+                let is_unheard = matches!(news, ModelNews::Update(_)) && !watched.has_listeners();
+                if !is_unheard {
+                    return Poll::Ready(Box::new(news));
                 }
             }
         });
