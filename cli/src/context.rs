@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use engine::config::{Config, Environment, Overrides};
 use engine::control::{Client, Request};
+use engine::query::quoted;
 use engine::{JournalView, data_dir};
 use serde::Serialize;
 use serde_json::Value;
@@ -57,16 +58,23 @@ impl Context {
         Ok(engine::config::load(&self.environment, self.config_file.as_deref(), flags)?.config)
     }
 
-    /// A command to type next, for the same directory.
+    /// A command to type next, for the same directory and configuration.
     pub(crate) fn next(&self, command: &str) -> String {
+        let mut words = vec!["sprag".to_owned()];
+        let mut name = |flag: &str, path: &Path| {
+            words.extend([flag.to_owned(), quoted(&path.display().to_string())]);
+        };
         if self.is_dir_named {
-            format!("sprag --data {} {command}", self.dir.display())
-        } else {
-            format!("sprag {command}")
+            name("--data", &self.dir);
         }
+        if let Some(file) = &self.config_file {
+            name("--config", &self.environment.cwd.join(file));
+        }
+        words.push(command.to_owned());
+        words.join(" ")
     }
 
-    /// A command that the engine names, for the same directory.
+    /// A command that the engine names, for the same directory and configuration.
     pub(crate) fn same_dir(&self, command: &str) -> String {
         command.strip_prefix("sprag ").map_or_else(|| command.to_owned(), |rest| self.next(rest))
     }

@@ -25,8 +25,8 @@ pub(crate) struct Screen {
     /// The cursor is not at the beginning of a line.
     is_midline: bool,
     is_thinking: bool,
-    /// The newest answer says what went wrong.
-    has_shown_error: bool,
+    /// What went wrong, as the newest answer says it.
+    shown_error: Option<String>,
 }
 
 impl Screen {
@@ -42,7 +42,7 @@ impl Screen {
             ended_at: None,
             is_midline: false,
             is_thinking: false,
-            has_shown_error: false,
+            shown_error: None,
         }
     }
 
@@ -99,9 +99,12 @@ impl Screen {
         self.style
     }
 
-    /// True if the newest answer on the screen says what went wrong.
-    pub(crate) fn has_shown_error(&self) -> bool {
-        self.has_shown_error
+    /// True if the newest answer on the screen says all of this, which may be cut and begin with the kind of error.
+    pub(crate) fn has_shown(&self, reason: &str) -> bool {
+        let Some(shown) = &self.shown_error else { return false };
+        let reason = reason.trim_end_matches('…');
+        let words = reason.split_once(": ").map_or(reason, |(_, words)| words);
+        [reason, words].iter().any(|said| shown.starts_with(said))
     }
 
     fn message(&mut self, message: &Message, at: Millis) -> io::Result<()> {
@@ -111,7 +114,7 @@ impl Screen {
                 self.end_line()?;
                 self.shown.clear();
                 self.ended_at = Some(at);
-                self.has_shown_error = answer.error_message.is_some();
+                self.shown_error.clone_from(&answer.error_message);
                 answer.error_message.iter().try_for_each(|error| {
                     let line = self.style.bad(gist(error));
                     self.note(&line)

@@ -593,6 +593,20 @@ fn a_batch_with_a_parked_job_ends_with_seven_and_says_who_shares_a_directory() {
 }
 
 #[test]
+fn a_batch_that_is_asked_to_stop_says_what_is_left() {
+    let mut session = Session::new();
+    session.file("slow.json", r#"{"turns":[{"text":"at last","delay_ms":3600000}]}"#);
+    session.file("jobs.jsonl", r#"{"custom_id":"a","prompt":"go"}"#);
+    let batch = ["batch", "run", "jobs.jsonl", "--model", "rehearsal:slow.json"];
+    let owner = session.start(&batch);
+    session.wait_for("stream(turn 0, attempt 0, in_flight)");
+    session.wait_for_owner();
+    session.sprag(&["stop"]);
+    session.note(&batch, &owner.wait_with_output().unwrap());
+    session.check("batch_stopped.txt");
+}
+
+#[test]
 fn two_signals_at_once_leave_a_batch_that_goes_on() {
     let mut session = Session::new();
     session.file("slow.json", SLOW);

@@ -3,16 +3,17 @@
 //! Owns the life of drivers and the lanes between them. It starts no runtime and no thread of its own beyond those of
 //! the store; dropping a handle cancels nothing.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use model::inbox::Item;
 use model::{Millis, ParkReason, Phase, RunId, RunState, Scope, Shortage};
 use store::{JournalStore, Store};
+use tokio::task::AbortHandle;
 
 use crate::accept::{self, Accepted, Submitting};
 use crate::budgets::{self, BatchCaps, BatchFacts};
@@ -44,8 +45,10 @@ pub struct Engine {
 #[derive(Debug, Default)]
 pub(crate) struct Driving {
     count: AtomicUsize,
-    /// Runs without a driver that a timer will wake.
+    /// Runs without a driver that something will wake.
     waiting: AtomicUsize,
+    /// The timers of those that wait for one.
+    timers: Mutex<HashMap<RunId, AbortHandle>>,
     changed: tokio::sync::Notify,
 }
 
@@ -227,6 +230,7 @@ impl Engine {
     fn spawn(&self, run: RunId, attached: Attached, holds_slot: bool) {
         let engine = self.clone();
         self.driving.count.fetch_add(1, Ordering::AcqRel);
+        self.driving.end_timer(run);
         tokio::spawn(async move {
             let mut asleep = engine.start_driver(run, attached, holds_slot).await;
             while let Some(sleeping) = asleep {
@@ -324,7 +328,7 @@ impl Engine {
         let left = Duration::from_millis(at.since(self.shared.clock.now()));
         let engine = self.clone();
         let waiting = self.driving.waits();
-        tokio::spawn(async move {
+        self.driving.set_timer(run, async move {
             tokio::select! {
                 () = engine.shared.stop.cancelled() => {}
                 () = tokio::time::sleep(left) => {
@@ -458,6 +462,22 @@ impl Driving {
     /// No driver is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// The run waits for this timer, and for no earlier one. It is known before it can be over.
+    fn set_timer(&self, run: RunId, timer: impl Future<Output = ()> + Send + 'static) {
+        let mut timers = lock(&self.timers);
+        let timer = tokio::spawn(timer).abort_handle();
+        if let Some(earlier) = timers.insert(run, timer) {
+            earlier.abort();
+        }
+    }
+
+    /// The run moves, or has been woken by its timer: nobody waits for that any more.
+    fn end_timer(&self, run: RunId) {
+        if let Some(timer) = lock(&self.timers).remove(&run) {
+            timer.abort();
+        }
     }
 
     /// A run without a driver will move by itself, until the guard is dropped.

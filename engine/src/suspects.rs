@@ -3,7 +3,6 @@
 //! Owns the line in which they stand. A suspect holds the others back until what it had under way is over, or it rests;
 //! everything else goes on as usual. It must never blame a run: the model does, from what is committed.
 
-use std::cmp::Reverse;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Mutex;
 
@@ -32,9 +31,10 @@ struct Line {
     is_served: bool,
 }
 
-/// The place of a suspect in the line: most blamed first, so that a culprit is found in the fewest ends; then what runs
-/// code of tools and hooks, before what asks a model.
-pub(crate) type Rank = (Reverse<u8>, bool);
+/// The place of a suspect in the line. First what runs code of tools and hooks, the most blamed first, so that a culprit is
+/// found in the fewest ends; then what asks a model, the least blamed first, so that ends which come from elsewhere are
+/// not all blamed on the same one.
+pub(crate) type Rank = (bool, u8);
 
 /// The place of a run in the line, if it is a suspect.
 pub(crate) fn rank(state: &RunState) -> Option<Rank> {
@@ -43,7 +43,8 @@ pub(crate) fn rank(state: &RunState) -> Option<Rank> {
     // The one that was on trial is about to be blamed.
     let crashes = &state.core.crashes;
     let blames = crashes.since_turn.saturating_add(u8::from(crashes.is_tried));
-    state.is_suspect().then_some((Reverse(blames), runs_none))
+    let order = if runs_none { blames } else { u8::MAX - blames };
+    state.is_suspect().then_some((runs_none, order))
 }
 
 impl Suspects {

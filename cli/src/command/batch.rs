@@ -200,11 +200,12 @@ impl Run {
             }
             Ended::Stopped(status) => Some(status),
         };
-        if let Ended::Stopped(status) = owner.until(engine.stop()).await {
-            // What is not committed by now is found by the next engine.
-            std::process::exit(status.code().into());
-        }
+        engine.stop().await;
         let summary = batch.finish()?;
+        // A stop that lets turns end is over when the runs rest.
+        let is_stopped = |(_, _, standing): &(_, _, Standing)| matches!(standing, Standing::Stopped);
+        let is_drained = !summary.is_halted && summary.jobs.iter().any(is_stopped);
+        let stopped = stopped.or(is_drained.then_some(Status::Terminated));
         meter.end(&summary.progress);
         let words = |raised: Option<CapReached>| format!("batch run {}", self.words(raised));
         let next = context.next(&words(None));

@@ -236,7 +236,7 @@ fn say_end(
     let status = style.status(field(&view, "status"));
     screen.note(&format!("{status} {}", style.dim(format!("{} · run {}", facts.join(" · "), run.id))))?;
     match rest {
-        Some(Rest::Done { reason: Some(reason), .. }) if !screen.has_shown_error() => {
+        Some(Rest::Done { reason: Some(reason), .. }) if !screen.has_shown(reason) => {
             screen.note(&format!("reason: {reason}"))?;
         }
         Some(Rest::Done { .. } | Rest::Stopped | Rest::Waiting { .. }) => {}

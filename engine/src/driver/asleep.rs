@@ -103,6 +103,7 @@ impl Driver {
     ) -> Result<Box<Self>, Error> {
         let Asleep { run, call, cancel, reservation, watched: _, deadline: _ } = asleep;
         let mut driver = Self::load(shared, run, Attached::default(), loading)?;
+        driver.learn_who_pays();
         driver.active.push(call.effect());
         driver.model = Some(call);
         driver.cancel = cancel;
@@ -122,6 +123,7 @@ mod tests {
 
     use super::*;
     use crate::clock::TimerClock;
+    use crate::config::{Api, Config, Model};
     use crate::engine::Engine;
     use crate::job::Job;
     use crate::provider::{Intent, ModelProvider, Rehearsal, Request, StreamEvent};
@@ -167,6 +169,25 @@ mod tests {
         assert_eq!(run.outcome().await.unwrap(), ended(Outcome::Completed));
         // One for the prompt, one for what came while the run slept.
         assert_eq!(calls.load(Ordering::Acquire), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_that_wakes_a_run_marks_the_profile_that_paid() {
+        let script = json!({ "turns": [{ "text": "a", "delay_ms": 1_000, "fail": [{ "kind": "auth" }] }] });
+        let profiles = vec!["work".to_owned(), "spare".to_owned()];
+        let known = Model { profiles, ..Model::new(Api::Rehearsal) };
+        let config = Config { models: Arc::new([("m".to_owned(), known)].into()), ..Config::default() };
+        let engine = Engine::memory()
+            .config(config)
+            .clock(TimerClock::starting_at(Millis(1)))
+            .provider("m", Rehearsal::from_value(&script).unwrap())
+            .open()
+            .unwrap();
+        assert_eq!(engine.shared.seats.forget_permits(SEATS), SEATS);
+        let run = engine.submit(Job::new("go").model("m")).await.unwrap();
+        assert_eq!(run.outcome().await.unwrap(), ended(Outcome::Completed));
+        let errors = ["work", "spare"].map(|name| engine.shared.profiles.health(name).errors);
+        assert_eq!(errors, [1, 0]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -233,6 +233,7 @@ impl Driver {
         // A run that only waits for a timer needs no driver; one that a program drives itself keeps it.
         if let Phase::Stream { stage: StreamStage::Backoff { until }, .. } = phase
             && *until > self.shared.clock.now()
+            && !self.is_past_deadline()
             && !self.is_stopping
             && !self.attached.is_some()
         {
@@ -268,14 +269,19 @@ impl Driver {
         if let Some((position, control)) = self.inbox.next_control(&self.state.core.cursors) {
             return Some(control_fact(position, control));
         }
-        let core = &self.state.core;
-        let is_counting = core.abort.is_none() && core.deadline.paused_since.is_none();
-        let is_past = core.deadline.at.is_some_and(|at| at <= self.shared.clock.now());
-        if is_counting && is_past {
+        if self.is_past_deadline() {
             return Some(Fact::DeadlinePassed);
         }
+        let core = &self.state.core;
         let is_held = core.abort.is_none() && core.crashes.verdict().is_some() && self.is_under_way();
         is_held.then_some(Fact::Quarantined)
+    }
+
+    /// The run is to end for its deadline, and is not ending yet.
+    fn is_past_deadline(&self) -> bool {
+        let core = &self.state.core;
+        let is_counting = core.abort.is_none() && core.deadline.paused_since.is_none();
+        is_counting && core.deadline.at.is_some_and(|at| at <= self.shared.clock.now())
     }
 
     /// The run has begun, and neither waits for a person nor has ended.

@@ -45,6 +45,13 @@ impl Driver {
         }
     }
 
+    /// Learns who pays for the call under way, which another driver has begun.
+    pub(super) fn learn_who_pays(&mut self) {
+        self.session_profile = Some(self.profile_of_session().unwrap_or_default());
+        let core = &self.state.core;
+        self.paying = self.facts.profile(&core.model, core.retries.profile).map(Arc::from);
+    }
+
     /// What else could be asked after a failure of the call under way.
     pub(super) fn routes(&self, failure: &Failure) -> Routes {
         let had_started = self.had_started(failure);

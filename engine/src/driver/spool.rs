@@ -3,8 +3,6 @@
 //! Owns the question whether a call that was in flight has to be made again. It must never take a response for that of
 //! another call: the committed intent names the only one.
 
-use std::sync::Arc;
-
 use model::{Effect, Fact};
 use store::Stream;
 
@@ -46,8 +44,7 @@ impl Driver {
             return Ok(false);
         };
         let Some(stream) = provider.take_up(kept, self.cancel.clone()) else { return Ok(false) };
-        let core = &self.state.core;
-        self.paying = self.facts.profile(&core.model, core.retries.profile).map(Arc::from);
+        self.learn_who_pays();
         self.active.push(Effect::CallModel { turn, attempt });
         self.model = Some(self.under_way((turn, attempt), &*provider, stream, Some(spool)));
         Ok(true)

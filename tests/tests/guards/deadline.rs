@@ -70,6 +70,31 @@ async fn a_restart_does_not_move_it() {
     assert_eq!(engine.handle(run.id).outcome().await.unwrap(), timed_out());
 }
 
+/// The model is overloaded: the run waits 2 s before it asks again.
+fn overloaded() -> Stage {
+    Stage::rehearsing(&json!([{ "text": "done", "fail": [{ "kind": "overloaded" }] }]))
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_ends_a_backoff() {
+    let stage = overloaded();
+    let run = stage.open().submit(Job { timeout_s: Some(1), ..job() }).await.unwrap();
+    assert_eq!((run.outcome().await.unwrap(), stage.elapsed_ms()), (timed_out(), 1_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backoff_that_a_cancel_has_ended_is_waited_for_by_nobody() {
+    let stage = overloaded();
+    let engine = stage.open();
+    let run = engine.submit(job()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    run.cancel("enough", None).await.unwrap();
+    engine.rested().await;
+    let rest = run.outcome().await.unwrap();
+    assert!(matches!(rest, Rest::Done { outcome: Outcome::Cancelled, .. }), "{rest:?}");
+    assert!(stage.elapsed_ms() < 1_000, "{} ms", stage.elapsed_ms());
+}
+
 #[tokio::test(start_paused = true)]
 async fn it_stands_still_while_a_person_is_waited_for_and_an_extension_moves_it() {
     let stage = answering_after(HOUR_MS);
