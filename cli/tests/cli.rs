@@ -371,16 +371,16 @@ fn a_killed_run_goes_on_without_repeating_what_was_done() {
     session.check("killed.txt");
 }
 
-/// Five kills in one model call: the batch goes on after each, and then holds the run back until somebody releases it.
+/// Five kills while an answer arrives: the batch goes on after each, and then holds the run back until somebody releases it.
 #[test]
 fn a_run_that_is_under_way_at_every_kill_is_quarantined() {
     let mut session = Session::new();
-    session.file("slow.json", r#"{"turns":[{"text":"at last","delay_ms":4000}]}"#);
+    session.file("slow.json", r#"{"turns":[{"text":"at last","chunk_chars":1,"chunk_ms":700}]}"#);
     session.file("jobs.jsonl", "{\"custom_id\":\"only\",\"prompt\":\"go\"}\n");
     let arguments = ["batch", "run", "jobs.jsonl", "--model", "rehearsal:slow.json"];
     for life in 1..=5 {
         let mut owner = session.start(&arguments);
-        session.wait_for_many("request_prepared", life);
+        session.wait_for_many("stream_opened", life);
         owner.kill().unwrap();
         owner.wait().unwrap();
     }

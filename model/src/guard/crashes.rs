@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::loops::ActionKey;
 use crate::effect::Effect;
 use crate::input::{RecoveryClass, Suspicion};
-use crate::phase::Phase;
+use crate::phase::{Phase, StreamStage};
 use crate::state::RunState;
 
 /// Unclean ends in a row after which suspects are resumed one at a time.
@@ -145,9 +145,12 @@ impl Crashes {
 }
 
 impl RunState {
-    /// Something of the run was under way in its owner's process, unless the owner has stopped it.
+    /// Something of the run was under way in its owner's process, unless the owner has stopped it. Of a call that waits
+    /// for its first byte nothing is there yet: thousands may sleep so, whatever ends the engine.
     pub fn is_suspect(&self) -> bool {
-        !self.core.crashes.is_stopped && self.effects().iter().any(Effect::is_in_engine)
+        let is_asleep = matches!(self.core.phase, Phase::Stream { stage: StreamStage::InFlight, .. });
+        let is_idle = is_asleep || self.core.crashes.is_stopped;
+        !is_idle && self.effects().iter().any(Effect::is_in_engine)
     }
 
     /// A new owner resumes the run: blames it if it was on trial, and puts it on trial if it is resumed alone.

@@ -414,6 +414,26 @@ fn suspects_go_on_one_at_a_time_and_the_one_on_trial_is_blamed() {
 }
 
 #[test]
+fn kills_from_elsewhere_accuse_nobody_who_waits_for_a_model() {
+    let scripts = json!({ "slow": { "turns": [{ "text": "slept", "delay_ms": 60_000 }] } });
+    let jobs: [(&str, &str, &[&str]); 3] = [("a", "slow", &[]), ("b", "slow", &[]), ("c", "slow", &[])];
+    let dir = world(&scripts, &jobs);
+    let dir = dir.path();
+    for life in 1..=6 {
+        let mut child = start(dir, &[]);
+        wait_for("calls of all at once", || {
+            let views: Vec<RunView> = jobs_of(dir).values().map(|run| show(dir, *run)).collect();
+            let calls: Vec<u64> = views.iter().map(|view| u64::from(view.counters.model_calls)).collect();
+            (calls == [life; 3]).then_some(())
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let blames: Vec<u8> = jobs_of(dir).values().map(|run| show(dir, *run).guards.crashes).collect();
+    assert_eq!(blames, [0; 3]);
+}
+
+#[test]
 fn deploys_and_kills_during_one_long_command_accuse_nobody() {
     let command = "until [ -e go ]; do sleep 0.02; done; echo ran >> ran; echo done";
     let turns =
