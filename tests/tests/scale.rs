@@ -89,8 +89,8 @@ fn pairs(dir: &Path) -> Pairs {
 /// The cores of runs apart from what a new owner writes into them, and everything else as it is.
 fn without_owner(pairs: Pairs) -> BTreeMap<Vec<u8>, Result<RunState, Vec<u8>>> {
     let masked = |(key, value): (Vec<u8>, Vec<u8>)| {
-        // What the batch has used: each lost call is charged.
-        if key.first() == Some(&b'u') {
+        // What the batch has used, since each lost call is charged, and which engines ended uncleanly.
+        if matches!(key.first(), Some(b'u' | b'v')) {
             return (key, Err(Vec::new()));
         }
         let is_core = key.first() == Some(&b'r') && key.last() == Some(&Part::Core.code());
