@@ -110,7 +110,10 @@ impl Look<'_> {
         let rewritten = self.head.and_then(|head| head.rewritten);
         let from = self.head.map_or(self.before, |head| head.from);
         let (reached, stop) = self.walk()?;
-        let found = self.next.or(rewritten.map(|rewritten| rewritten.end)).or(footer.as_ref().map(|(_, end, _)| *end));
+        let found = self
+            .next
+            .or(rewritten.map(|rewritten| rewritten.end))
+            .or(footer.as_ref().map(|(_, end, _)| *end));
         let at_end = reached.filter(|at| match (rewritten, found) {
             (Some(_), _) => matches!(stop, Some(Stop::Footer)) || self.has_footer_tag(at.offset),
             (None, Some(end)) => *at == end,
@@ -125,7 +128,9 @@ impl Look<'_> {
         }
         let end = match found.or_else(|| self.last_group()) {
             Some(end) => end,
-            None if self.bytes.iter().all(|byte| *byte == 0) || self.head.is_none() && footer.is_none() => return Ok(None),
+            None if self.bytes.iter().all(|byte| *byte == 0) || self.head.is_none() && footer.is_none() => {
+                return Ok(None);
+            }
             None => Point { segment: self.number, offset: frame::HEAD_BLOCK as u64, ..from },
         };
         Ok(Some(self.damaged(from, end, rewritten, footer, found.is_some())))
@@ -223,8 +228,11 @@ impl Look<'_> {
         footer: Option<(u64, Point, Index)>,
         is_end_known: bool,
     ) -> Piece {
-        let frames_end = footer.as_ref().map_or(end.offset.max(self.head.map_or(0, |head| head.block_bytes() as u64)), |(at, ..)| *at);
-        let limit = if rewritten.is_some() && footer.is_none() { self.bytes.len() as u64 } else { frames_end };
+        let frames_end = footer
+            .as_ref()
+            .map_or(end.offset.max(self.head.map_or(0, |head| head.block_bytes() as u64)), |(at, ..)| *at);
+        let limit =
+            if rewritten.is_some() && footer.is_none() { self.bytes.len() as u64 } else { frames_end };
         let mut lost_by_name = BTreeSet::new();
         let offsets = match &footer {
             Some((_, _, index)) => {
@@ -277,7 +285,8 @@ impl Look<'_> {
         let (mut at, mut offsets) = (from, Vec::new());
         let to = self.bytes.len().min(to as usize);
         while at + ENVELOPE + 1 < to {
-            let is_frame = self.bytes.get(at + ENVELOPE..).is_some_and(|content| content.starts_with(&FRAME_LEAD));
+            let is_frame =
+                self.bytes.get(at + ENVELOPE..).is_some_and(|content| content.starts_with(&FRAME_LEAD));
             let content = if is_frame { frame::block(self.bytes, self.number, at).ok() } else { None };
             let end = content.map(|content| at + ENVELOPE + content.len());
             match end.filter(|end| *end <= to && self.has_frame(at as u64)) {
@@ -339,9 +348,14 @@ impl Look<'_> {
                 }
                 Err(Stop::Broken(found)) => bad.push(found),
                 Err(Stop::Footer) if head.rewritten.is_some() => break,
-                Err(Stop::End | Stop::Footer | Stop::Newer(_)) => bad.push(broken(at.offset, "records are missing")),
+                Err(Stop::End | Stop::Footer | Stop::Newer(_)) => {
+                    bad.push(broken(at.offset, "records are missing"))
+                }
             }
-            let Some((offset, next)) = frame::next_group(self.bytes, self.number, at.offset as usize + 1) else { break };
+            let Some((offset, next)) = frame::next_group(self.bytes, self.number, at.offset as usize + 1)
+            else {
+                break;
+            };
             at = Point {
                 segment: self.number,
                 offset: offset as u64,

@@ -29,6 +29,7 @@ pub struct Remains {
     pub(crate) streams: BTreeMap<Stream, Thread>,
     places: Vec<Finding>,
     torn: BTreeMap<RunKey, Torn>,
+    nameless: Option<u64>,
     pub(crate) own: Own,
 }
 
@@ -87,8 +88,16 @@ impl Remains {
         let dir = dir.join(JOURNAL_DIR);
         let pieces = pieces(&*disk, &dir)?;
         let (streams, torn) = (BTreeMap::new(), BTreeMap::new());
-        let mut remains =
-            Self { disk, dir, pieces, streams, places: Vec::new(), torn, own: Own::default() };
+        let mut remains = Self {
+            disk,
+            dir,
+            pieces,
+            streams,
+            places: Vec::new(),
+            torn,
+            nameless: None,
+            own: Own::default(),
+        };
         remains.thread()?;
         for piece in &remains.pieces {
             let path = segment::path(&remains.dir, piece.number);
@@ -111,6 +120,11 @@ impl Remains {
     /// The runs that miss records.
     pub fn torn(&self) -> &BTreeMap<RunKey, Torn> {
         &self.torn
+    }
+
+    /// Frames that are gone and that nothing names: all of a run may be among them. None if nobody knows how many.
+    pub fn nameless(&self) -> Option<u64> {
+        self.nameless
     }
 
     /// The newest whole record of each stream.
@@ -171,7 +185,10 @@ impl Remains {
     }
 
     /// Visits every whole frame: segment, position, offset and the frame.
-    pub(crate) fn each_frame(&self, mut visit: impl FnMut(u64, u64, u64, &frame::Frame<'_>)) -> Result<(), Error> {
+    pub(crate) fn each_frame(
+        &self,
+        mut visit: impl FnMut(u64, u64, u64, &frame::Frame<'_>),
+    ) -> Result<(), Error> {
         for piece in &self.pieces {
             let bytes = read_segment(&*self.disk, &self.dir, piece.number, piece.len)?;
             for (offset, position) in &piece.frames {
@@ -230,7 +247,8 @@ impl Remains {
             torn.entry(run).or_insert(Torn { place, last_good });
         }
         let lost: Option<u64> = self.pieces.iter().map(|piece| piece.lost).sum();
-        if lost.is_none_or(|lost| lost > named.len() as u64) {
+        self.nameless = lost.map(|lost| lost.saturating_sub(named.len() as u64));
+        if self.nameless != Some(0) {
             self.suspect(&mut torn);
         }
         torn.retain(|run, _| !self.own.purged.contains(run));
@@ -337,5 +355,7 @@ pub(crate) fn is_true(frame: &frame::Frame<'_>) -> bool {
         Some(None) => false,
         None => true,
     };
-    is_payload && frame::hash(frame.puts) == frame.header.puts_hash && frame::decode_puts(frame.puts).is_some()
+    is_payload
+        && frame::hash(frame.puts) == frame.header.puts_hash
+        && frame::decode_puts(frame.puts).is_some()
 }

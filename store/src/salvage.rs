@@ -19,7 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bytes::Cursor;
-use crate::frame::{self, Frame, GROUP_BLOCK, GroupHead, HEAD_BLOCK, Header, Point, Rewritten, SALT, SegmentHead};
+use crate::frame::{
+    self, Frame, GROUP_BLOCK, GroupHead, HEAD_BLOCK, Header, Point, Rewritten, SALT, SegmentHead,
+};
 use crate::fs::{Depth, Fs, Handle, Mode, RealFs, error, sync_dir, write_all_at};
 use crate::heads::{self, StreamHead};
 use crate::index::{Growing, Place};
@@ -107,7 +109,8 @@ pub fn salvage_on(
     if !remains.is_damaged() && unnamed.is_empty() {
         return Ok(Salvaged { whole: remains.whole(), ..Salvaged::default() });
     }
-    let mut surgery = Surgery { disk: &*disk, remains: &remains, records: Vec::new(), at_ms, salts: salts()? };
+    let mut surgery =
+        Surgery { disk: &*disk, remains: &remains, records: Vec::new(), at_ms, salts: salts()? };
     let dropped: HashSet<RunKey> = remains.torn().keys().chain(&remains.own.purged).copied().collect();
     surgery.forget(&dropped, bury(&remains)?)?;
     let checkpoint = end.position + surgery.records.len() as u64;
@@ -208,7 +211,9 @@ impl Surgery<'_> {
             puts.push(Put { key: heads::key(Stream::Inbox(*run)), value: None });
         }
         puts.extend(bury);
-        puts.extend(to_rewrite.into_iter().map(|number| Put { key: heads::to_rewrite(number), value: Some(vec![]) }));
+        puts.extend(
+            to_rewrite.into_iter().map(|number| Put { key: heads::to_rewrite(number), value: Some(vec![]) }),
+        );
         let mut payload = Vec::new();
         for Hole { stream, from, to } in remains.holes().filter(|hole| hole.stream.run().is_none()) {
             payload.extend_from_slice(&frame::stream_bytes(stream));
@@ -280,7 +285,8 @@ impl Surgery<'_> {
         checkpoint: u64,
         beside: &Path,
     ) -> std::io::Result<(u64, Hash)> {
-        let head = frame::rewritten_head(piece.number, &piece.from, &Rewritten { end: piece.end, checkpoint });
+        let head =
+            frame::rewritten_head(piece.number, &piece.from, &Rewritten { end: piece.end, checkpoint });
         let mut copy = Copy::begin(self.disk, beside, piece.number, head)?;
         let mut frames = 0;
         for (offset, position) in &piece.frames {
