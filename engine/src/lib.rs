@@ -50,6 +50,7 @@ mod replay;
 mod report;
 mod routes;
 mod runs;
+pub mod salvage;
 mod shared;
 mod sink;
 mod spool;

@@ -53,6 +53,6 @@ pub use random::boot_id;
 pub use reader::JournalReader;
 pub use recover::Cut;
 pub use remains::{Remains, Torn};
-pub use salvage::{SALVAGED, Salvaged, salvage, salvage_on};
+pub use salvage::{Mended, SALVAGED, Salvaged, salvage, salvage_on};
 pub use state::{SledHook, SledStep, StateHealth, StateOptions};
 pub use verify::{Finding, Report, verify, verify_on};
