@@ -3,10 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use super::broken_disk::BrokenDisk;
 use super::{durable, open, ordered, run, temp_dir};
 use crate::conformance::run_key;
-use crate::{Epoch, Error, JournalStore, Record, Remains, RunKey, Salvaged, Store, Stream, salvage, verify};
+use crate::{
+    Epoch, Error, JournalStore, Record, Remains, RunKey, Salvaged, Store, Stream, salvage, salvage_on, verify,
+};
 
 /// Runs of the journal: 1 is all in the first segment, and ended; 2 and 3 go on; 4 begins in the second; 5 is purged.
 const RUNS: [u8; 5] = [1, 2, 3, 4, 5];
@@ -159,7 +163,7 @@ impl Case<'_> {
         let is_located =
             places.chain(report.tail.as_ref().map(|cut| &cut.segment)).any(|at| *at == self.changed);
         if !is_located && report.findings.is_empty() {
-            let store = JournalStore::open(self.dir, super::options(std::sync::Arc::new(crate::fs::RealFs)));
+            let store = JournalStore::open(self.dir, super::options(Arc::new(crate::fs::RealFs)));
             let store = store.unwrap_or_else(|error| panic!("{}: {error}", self.name));
             for (stream, found) in chains(|stream| store.read_journal(stream, 0, usize::MAX)) {
                 self.same(stream, &found.unwrap());
@@ -172,7 +176,7 @@ impl Case<'_> {
         let salvaged = salvage(self.dir, 7, &|_| Ok(Vec::new()))
             .unwrap_or_else(|error| panic!("{}: {error}", self.name));
         assert_eq!(salvaged.torn.keys().copied().collect::<BTreeSet<_>>(), *torn, "{}", self.name);
-        let store = JournalStore::open(self.dir, super::options(std::sync::Arc::new(crate::fs::RealFs)));
+        let store = JournalStore::open(self.dir, super::options(Arc::new(crate::fs::RealFs)));
         let store = store.unwrap_or_else(|error| panic!("{}: {error}; {salvaged:?}", self.name));
         assert_eq!(verify(self.dir).unwrap().findings, [], "{}", self.name);
         let epoch = store.claim().unwrap();
@@ -245,4 +249,76 @@ fn any_change_is_saved() {
         let torn = case.read();
         case.is_saved(&torn);
     });
+}
+
+/// The journal with a bit of `run(2)`'s newest record in the second segment flipped, and one of the third's footer.
+fn damaged(dir: &Path) -> (Files, Chains) {
+    let made = temp_dir();
+    let mut files = journal(made.path());
+    let whole = whole(&files);
+    let remains = Remains::read(made.path()).unwrap();
+    let mut place = None;
+    remains
+        .each_frame(|segment, _, offset, frame| {
+            if (frame.header.stream, frame.header.seq) == (run(2), 4) {
+                place = Some((segment, offset));
+            }
+        })
+        .unwrap();
+    let (segment, offset) = place.unwrap();
+    files.get_mut(&format!("{segment:08}.seg")).unwrap()[offset as usize + 200] ^= 4;
+    let rewritten = files.get_mut("00000001.seg").unwrap();
+    let last = rewritten.len() - 20;
+    rewritten[last] ^= 1;
+    lay(dir, &files);
+    (files, whole)
+}
+
+#[test]
+fn with_a_footer_only_the_run_that_was_hit_is_lost_and_its_bytes_are_kept() {
+    let dir = temp_dir();
+    let (files, whole) = damaged(dir.path());
+    let case =
+        Case { dir: dir.path(), whole: &whole, name: "two", changed: PathBuf::new(), is_tail_cut: false };
+    let torn = case.read();
+    assert_eq!(torn, [run_key(2)].into());
+    let salvaged = case.is_saved(&torn);
+    assert_eq!(salvaged.torn[&run_key(2)].last_good, Some(3));
+    assert_eq!(salvaged.whole, 3);
+    let kept: Vec<PathBuf> = salvaged.segments.into_iter().filter_map(|mended| mended.damaged).collect();
+    assert_eq!(kept.len(), 2);
+    for path in kept {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        assert_eq!(std::fs::read(&path).unwrap(), files[&name], "{name}");
+    }
+}
+
+#[test]
+fn a_salvage_may_be_cut_at_every_operation_and_is_done_again() {
+    let dir = temp_dir();
+    let (files, whole) = damaged(dir.path());
+    let mut at = 0;
+    loop {
+        lay(dir.path(), &files);
+        let disk = Arc::new(BrokenDisk::cut(at, false));
+        let cut = salvage_on(Arc::clone(&disk) as Arc<dyn crate::fs::Fs>, dir.path(), 7, &|_| Ok(Vec::new()));
+        if disk.count() <= at {
+            cut.unwrap();
+            break;
+        }
+        disk.revive();
+        let name = format!("cut at {at}");
+        let case =
+            Case { dir: dir.path(), whole: &whole, name: &name, changed: PathBuf::new(), is_tail_cut: false };
+        let again = salvage(dir.path(), 8, &|_| Ok(Vec::new()));
+        again.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let store = open(dir.path());
+        assert_eq!(verify(dir.path()).unwrap().findings, [], "{name}");
+        for (stream, found) in chains(|stream| store.read_journal(stream, 0, usize::MAX)) {
+            let found = found.unwrap();
+            assert_eq!(found.is_empty(), stream == run(2) || whole[&stream].is_empty(), "{name}: {stream:?}");
+            case.same(stream, &found);
+        }
+        at += 1;
+    }
 }
