@@ -40,8 +40,8 @@ impl JournalView {
     pub fn open(dir: &Path) -> Result<Self, Error> {
         loop {
             let mut picture = Picture::default();
-            let read = JournalReader::open(dir)
-                .and_then(|reader| Ok((reader.each(|_, record| picture.add(record)), reader)));
+            let read =
+                JournalReader::open(dir).map(|reader| (reader.each(|_, record| picture.add(record)), reader));
             let source = match read {
                 Ok((Ok(()), reader)) => Source::Journal(reader),
                 // An engine has purged runs meanwhile. It does so once, and then no longer.

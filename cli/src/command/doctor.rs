@@ -17,8 +17,8 @@ use crate::text::{clean, count};
 /// Check store, disk and machine: what is wrong, and what mends it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It changes nothing, but for --rebuild and --salvage. Without them it says what a salvage would find. Ends with 3 if the journal is damaged, with 8 if something else keeps an engine
-from working, with 0 otherwise.
+It changes nothing, but for --rebuild and --salvage. Without them it says what a salvage would find. Ends with 3 if the
+journal is damaged, with 8 if something else keeps an engine from working, with 0 otherwise.
 
 Example:
   sprag doctor")]
