@@ -8,6 +8,7 @@ mod arguments;
 mod command;
 mod context;
 mod failure;
+mod memory;
 mod output;
 mod owner;
 mod progress;
@@ -29,6 +30,7 @@ use crate::status::Status;
 
 fn main() -> ExitCode {
     engine::supervise_if_asked();
+    memory::keep_few_arenas();
     std::panic::set_hook(Box::new(end_on_panic));
     let arguments = Arguments::parse();
     log_to_stderr(arguments.globals.log);

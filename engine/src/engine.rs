@@ -28,8 +28,9 @@ use crate::suspects::{self, Rank};
 
 /// Runs read at once while an engine opens.
 const SCAN_PAGE: usize = 4096;
-/// Jobs on their way into the store at once: two groups of the journal, so that one is made while one is written.
-const SUBMITTING_MAX: usize = 2048;
+/// Jobs on their way into the store at once. The journal writes some while others are made; what they take in memory is
+/// not given back by the allocator while the runs wait.
+const SUBMITTING_MAX: usize = 256;
 
 /// An open engine. Clones are handles on the same one.
 #[derive(Clone)]

@@ -96,8 +96,8 @@ impl Spool {
     /// Makes what was kept survive a power cut.
     pub(crate) fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()?;
-        let dirs = self.path.ancestors().skip(1).take(2);
-        dirs.map(|dir| File::open(dir)?.sync_all()).collect()
+        let mut dirs = self.path.ancestors().skip(1).take(2);
+        dirs.try_for_each(|dir| File::open(dir)?.sync_all())
     }
 
     /// The file.

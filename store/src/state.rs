@@ -42,12 +42,12 @@ use crate::fs::Fs;
 use crate::keys::lower_bound;
 use crate::{Error, Put};
 
-/// sled's own cache, as it counts: in memory a page takes about twice its size on disk. It holds the states of some ten
-/// thousand live runs, which are what is read again; what has ended is read from the system's cache.
-pub(crate) const CACHE_BYTES: u64 = 16 << 20;
+/// sled's own cache, as it counts: in memory a page takes about twice its size on disk. It holds the states of some three
+/// thousand runs at work; what waits or has ended is read from the system's cache.
+pub(crate) const CACHE_BYTES: u64 = 4 << 20;
 
 /// Puts that may wait for sled before `release` blocks: a quarter of a second of its slowest measured rate.
-pub(crate) const LAG_PUTS_MAX: usize = 16_384;
+pub(crate) const LAG_PUTS_MAX: usize = 8_192;
 
 /// How long sled may take for a batch before the engine goes on without it.
 pub(crate) const STALL_AFTER: Duration = Duration::from_secs(5);

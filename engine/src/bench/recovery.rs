@@ -80,6 +80,7 @@ pub async fn recovery(dir: &Path, runs: usize, mut say: impl FnMut(&str)) -> Res
     life.die().await?;
     say("killed; recovering");
     let after_kill = world.recover().await?;
+    world.crash().await?;
     let state = world.dir.join("state");
     std::fs::rename(&state, world.dir.join("state.lost")).map_err(|error| failed("move", &state, &error))?;
     say("without the state, as after a power cut; recovering");
@@ -177,7 +178,7 @@ impl World {
         }
     }
 
-    /// Opens what a death has left, resumes it, and lets it die again.
+    /// Opens what a death has left, resumes it, and stops it.
     async fn recover(&self) -> Result<Recovered, Error> {
         let ms = |started: Instant| tenths(started.elapsed().as_secs_f64() * 1000.0);
         let (started, dir) = (Instant::now(), self.dir.clone());
@@ -197,8 +198,18 @@ impl World {
         life.times.until_moves(self.runs as u64).await;
         let taken_over_ms = ms(started);
         life.until_called(self.runs).await;
-        life.die().await?;
+        life.stop().await?;
         Ok(Recovered { store_ms, accounted_ms, taken_over_ms })
+    }
+
+    /// Lets the runs go on, and lets the engine die with their calls under way.
+    async fn crash(&self) -> Result<(), Error> {
+        let life = self.open().await?;
+        let engine = life.engine.clone();
+        let resumed = life.runtime.spawn(async move { engine.resume(None).map(drop) });
+        joined(resumed.await)??;
+        life.until_called(self.runs).await;
+        life.die().await
     }
 
     /// Opens what a death has left and looks at it.
@@ -227,6 +238,13 @@ impl Life {
     async fn until_called(&self, runs: usize) {
         // The sender is in the engine, which is here.
         let _ = self.calls.clone().wait_for(|calls| *calls >= runs).await;
+    }
+
+    /// Ends as asked to: a second death in a row would have the next engine resume its suspects one at a time.
+    async fn stop(self) -> Result<(), Error> {
+        let engine = self.engine.clone();
+        joined(self.runtime.spawn(async move { engine.stop().await }).await)?;
+        self.die().await
     }
 
     /// Ends as a process does that is killed: no task of it goes on, nothing is closed.

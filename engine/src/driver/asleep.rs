@@ -43,9 +43,9 @@ impl Asleep {
         // Parts that nobody follows are only put together.
         let news = poll_fn(|context| {
             loop {
-                match ready!(call.poll(context)) {
-                    ModelNews::Update(_) if !watched.has_listeners() => {}
-                    news => return Poll::Ready(Box::new(news)),
+                let news = ready!(call.poll(context));
+                if !matches!(news, ModelNews::Update(_)) || watched.has_listeners() {
+                    return Poll::Ready(Box::new(news));
                 }
             }
         });
