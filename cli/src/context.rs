@@ -2,7 +2,7 @@
 //!
 //! Owns the choice between an owner at work and the journal on disk. It must never open the store for a reader.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use crate::arguments::Globals;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::status::Status;
+use crate::text::count;
 
 /// Where a command works.
 pub(crate) struct Context {
@@ -87,7 +88,14 @@ impl Context {
     /// The journal on disk, read alone: no lock, no write.
     pub(crate) fn journal(&self) -> Result<Arc<dyn Store>, Failure> {
         if self.has_journal()? {
-            Ok(Arc::new(JournalView::open(&self.dir)?))
+            let view = JournalView::open(&self.dir)?;
+            let torn = view.remains().map_or(0, |remains| remains.torn().len());
+            if torn > 0 {
+                let runs = count(torn as u64, "damaged run");
+                let next = self.next("doctor");
+                let _ = writeln!(io::stderr(), "{runs} left out; `{next}` says what can be saved");
+            }
+            Ok(Arc::new(view))
         } else {
             Ok(Arc::new(MemoryStore::new()))
         }

@@ -62,7 +62,7 @@ impl From<engine::Error> for Failure {
         let message = error.to_string();
         let engine::Error::Store(error) = error else { return Self::new(status, message) };
         if let store::Error::Damaged { .. } = error {
-            return Self::Damaged { message: format!("{message}; `sprag verify` lists every bad place") };
+            return Self::Damaged { message: format!("{message}; `sprag doctor` says what can be saved") };
         }
         let is_of_disk = matches!(error, store::Error::Io { .. });
         let next =

@@ -647,3 +647,46 @@ fn the_doctor_names_what_is_wrong_and_rebuilds_the_state() {
     let text = String::from_utf8(ill.stdout).unwrap();
     assert!(text.contains("bad   journal"), "{text}");
 }
+
+#[test]
+fn a_damaged_run_is_named_the_others_are_read_and_a_salvage_saves_them() {
+    let mut session = Session::new();
+    session.file("hello.json", HELLO);
+    let mut runs = Vec::new();
+    for name in ["first", "second"] {
+        session.sprag(&["run", "--model", "rehearsal:hello.json", "--session", name, "Say hello"]);
+        runs.push(session.newest());
+    }
+    let [damaged, whole] = &runs[..] else { panic!("two runs") };
+    let shown = session.command(&["show", whole, "--json"]).output().unwrap().stdout;
+    let segment = session.data().join("journal/00000001.seg");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[5000] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+
+    let listed = session.command(&["ls"]).output().unwrap();
+    let (rows, said) = (String::from_utf8(listed.stdout).unwrap(), String::from_utf8(listed.stderr).unwrap());
+    assert_eq!((listed.status.code(), rows.lines().count()), (Some(0), 1), "{rows}");
+    assert!(rows.starts_with(whole.as_str()), "{rows}");
+    assert!(said.starts_with("1 damaged run left out; `sprag "), "{said}");
+    assert_eq!(session.command(&["show", whole, "--json"]).output().unwrap().stdout, shown);
+    for command in ["show", "why", "transcript", "journal"] {
+        let refused = session.command(&[command, damaged]).output().unwrap();
+        assert_eq!(refused.status.code(), Some(8), "{command}");
+        assert!(String::from_utf8(refused.stderr).unwrap().contains("damage in "), "{command}");
+    }
+
+    let saved = session.command(&["doctor", "--salvage", "--json"]).output().unwrap();
+    assert_eq!(saved.status.code(), Some(0));
+    let saved: Value = serde_json::from_slice(&saved.stdout).unwrap();
+    assert_eq!(saved["losses"]["whole"], 1);
+    assert_eq!(saved["losses"]["torn"][0]["run"], damaged.as_str());
+    assert_eq!(saved["losses"]["torn"][0]["session"], "first");
+    assert!(segment.with_extension("seg.damaged").is_file());
+    assert_eq!(session.command(&["verify"]).output().unwrap().status.code(), Some(0));
+    assert_eq!(session.command(&["show", whole, "--json"]).output().unwrap().stdout, shown);
+    session.sprag(&["run", "--model", "rehearsal:hello.json", "Say hello"]);
+    assert_eq!(session.command(&["verify"]).output().unwrap().status.code(), Some(0));
+    let again = session.command(&["doctor", "--salvage"]).output().unwrap();
+    assert_eq!(String::from_utf8(again.stdout).unwrap(), "nothing to mend\n2 runs whole\n");
+}

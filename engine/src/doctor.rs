@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use model::Millis;
 
 use crate::control::Client;
+use crate::salvage;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -202,7 +203,9 @@ fn journal(dir: &Path, now: Millis) -> Vec<Check> {
         Ok(report) => {
             let mut checks: Vec<Check> =
                 report.findings.iter().map(|finding| found(ABOUT, finding)).collect();
-            if checks.is_empty() {
+            if !checks.is_empty() {
+                checks.extend(losses(ABOUT, dir));
+            } else {
                 let words = format!("every hash of its {} frames is right", report.frames);
                 checks.push(Check::good(ABOUT, words));
             }
@@ -216,6 +219,21 @@ fn found(about: &'static str, finding: &store::Finding) -> Check {
     let place = format!("{} at offset {}", finding.segment.display(), finding.offset);
     let record = finding.record.map(|(stream, seq)| format!(", {stream:?} record {seq}")).unwrap_or_default();
     Check::bad(about, format!("{place}{record}: {}", finding.reason), "restore that file from a copy")
+}
+
+/// What a salvage would find.
+fn losses(about: &'static str, dir: &Path) -> Option<Check> {
+    match salvage::losses(dir) {
+        Ok(None) => None,
+        Ok(Some(losses)) => {
+            let words = format!("{} runs are whole, {} miss records", losses.whole, losses.torn.len());
+            let remedy = "sprag doctor --salvage, if no copy is as new: it saves the whole runs and forgets the others";
+            Some(Check::bad(about, words, remedy))
+        }
+        Err(error) => {
+            Some(Check::bad(about, error.to_string(), "restore the directory `journal` from a copy"))
+        }
+    }
 }
 
 /// Times of records never decrease within a run, so a clock that was set back makes waits longer.

@@ -49,6 +49,7 @@ mod replay;
 mod report;
 mod routes;
 mod runs;
+pub mod salvage;
 mod shared;
 mod sink;
 mod spool;

@@ -114,6 +114,14 @@ impl Index {
         })
     }
 
+    /// The offset of every record, with its name, in no order.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (u64, (Stream, Seq))> {
+        self.entries.iter().flat_map(|entry| {
+            let places = self.places.get(entry.start..entry.start + entry.count).unwrap_or_default();
+            (entry.first..).zip(places).map(|(seq, place)| (place.offset(), (entry.stream, seq)))
+        })
+    }
+
     /// The footer block for the end of the segment.
     pub(crate) fn to_footer(&self, end: &Point) -> Vec<u8> {
         self.to_footer_at(end, end.offset)

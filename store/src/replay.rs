@@ -16,7 +16,7 @@ use crate::recover::Survey;
 use crate::segment;
 use crate::state::State;
 use crate::window::Window;
-use crate::{Error, Hash, Put, Stream};
+use crate::{Error, Hash, Put, Stream, salvage};
 
 /// Why a record is not applied to a state that it does not continue.
 const OF_ANOTHER: &str = "it does not continue what DIR/state holds, which may be that of another journal: if `verify` \
@@ -31,7 +31,7 @@ pub(crate) fn replay(
     state: &State,
 ) -> Result<(), Error> {
     let mut fold = Fold { state, puts: HashMap::new(), heads: HashMap::new(), bytes: 0 };
-    // Streams of which records are missing, and where: their runs must have been purged.
+    // Streams of which records are missing, and where: their runs must have been purged, or a salvage must say so.
     let mut torn: BTreeMap<Stream, (u64, u64)> = BTreeMap::new();
     for found in survey.segments.iter().filter(|found| found.end.position > from) {
         let damaged = |offset, reason: &str| damaged(dir, found.number, offset, reason);
@@ -54,6 +54,9 @@ pub(crate) fn replay(
                 for run in puts.iter().filter_map(heads::purged).filter_map(|(stream, _)| stream.run()) {
                     torn.remove(&Stream::Run(run));
                     torn.remove(&Stream::Inbox(run));
+                }
+                for hole in salvage::holes_of(frame) {
+                    torn.remove(&hole.stream);
                 }
                 fold.add(frame, puts, found.number)?;
             }
@@ -109,7 +112,7 @@ impl Fold<'_> {
         let is_next = next == (frame.header.seq, frame.header.prev_hash);
         Ok(match frame.header.stream {
             _ if is_next => Continues::Yes,
-            Stream::Run(_) | Stream::Inbox(_) if frame.header.seq > next.0 => Continues::AfterMissing,
+            _ if frame.header.seq > next.0 => Continues::AfterMissing,
             Stream::Own(_) | Stream::Run(_) | Stream::Inbox(_) => Continues::No,
         })
     }

@@ -12,7 +12,7 @@
 //! 4. The new file takes the old one's name.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -82,9 +82,9 @@ struct Old {
 }
 
 /// A file that is to take its place.
-struct New {
+pub(crate) struct New {
     path: PathBuf,
-    hash: Hash,
+    pub(crate) hash: Hash,
     len: u64,
 }
 
@@ -158,38 +158,19 @@ impl Old {
         let number = self.found.number;
         let path = segment::beside(dir, number);
         let failed = |failure: std::io::Error| error("write", &path, &failure);
-        let file = disk.open(&path, Mode::Create).map_err(failed)?;
         let rewritten = Rewritten { end: self.found.end, checkpoint };
-        let mut copy = Copy {
-            disk,
-            file,
-            number,
-            offset: 0,
-            slice: frame::rewritten_head(number, &self.from, &rewritten),
-            kept: None,
-            next: None,
-            index: Growing::default(),
-            hasher: blake3::Hasher::new(),
-        };
+        let head = frame::rewritten_head(number, &self.from, &rewritten);
+        let mut copy = Copy::begin(disk, &path, number, head).map_err(failed)?;
         let mut window = Window::open(disk, dir, &self.found)?;
         while let Some(group) = window.next()? {
-            copy.take(&group, purged);
-            if copy.slice.len() >= SLICE_BYTES {
-                copy.write().map_err(failed)?;
-            }
+            copy.take(&group, purged).map_err(failed)?;
         }
-        copy.close_kept();
-        let footer_at = copy.offset + copy.slice.len() as u64;
-        let footer = copy.index.to_index().to_footer_at(&self.found.end, footer_at);
-        copy.slice.extend_from_slice(&footer);
-        copy.write().and_then(|()| disk.sync(&copy.file, Depth::All)).map_err(failed)?;
-        let hash = Hash(*copy.hasher.finalize().as_bytes());
-        Ok((New { path, hash, len: copy.offset }, footer_at))
+        copy.finish(&self.found.end).map_err(failed)
     }
 }
 
 /// A file in the making.
-struct Copy<'a> {
+pub(crate) struct Copy<'a> {
     disk: &'a dyn Fs,
     file: Handle,
     number: u64,
@@ -205,21 +186,52 @@ struct Copy<'a> {
     hasher: blake3::Hasher,
 }
 
-impl Copy<'_> {
+impl<'a> Copy<'a> {
+    /// Begins the file of segment `number` at `path` with its head block.
+    pub(crate) fn begin(disk: &'a dyn Fs, path: &Path, number: u64, head: Vec<u8>) -> std::io::Result<Self> {
+        Ok(Self {
+            disk,
+            file: disk.open(path, Mode::Create)?,
+            number,
+            offset: 0,
+            slice: head,
+            kept: None,
+            next: None,
+            index: Growing::default(),
+            hasher: blake3::Hasher::new(),
+        })
+    }
+
     /// Keeps the frames of a group that are not of purged runs.
-    fn take(&mut self, group: &Group<'_>, purged: &HashSet<RunKey>) {
+    fn take(&mut self, group: &Group<'_>, purged: &HashSet<RunKey>) -> std::io::Result<()> {
         for (position, (_, frame)) in (group.position..).zip(&group.frames) {
-            let stream = frame.header.stream;
-            if stream.run().is_some_and(|run| purged.contains(&run)) {
-                continue;
+            if !frame.header.stream.run().is_some_and(|run| purged.contains(&run)) {
+                self.keep(position, frame);
             }
-            if self.next != Some(position) {
-                self.close_kept();
-            }
-            self.next = Some(position + 1);
-            let place = self.push(position, frame);
-            self.index.push(stream, frame.header.seq, place);
         }
+        if self.slice.len() >= SLICE_BYTES { self.write() } else { Ok(()) }
+    }
+
+    /// Keeps a frame; positions grow.
+    pub(crate) fn keep(&mut self, position: u64, frame: &frame::Frame<'_>) {
+        if self.next != Some(position) {
+            self.close_kept();
+        }
+        self.next = Some(position + 1);
+        let place = self.push(position, frame);
+        self.index.push(frame.header.stream, frame.header.seq, place);
+    }
+
+    /// Ends the file of a segment that ended at `end`; answers it, and where its footer stands.
+    pub(crate) fn finish(mut self, end: &frame::Point) -> std::io::Result<(New, u64)> {
+        self.close_kept();
+        let footer_at = self.offset + self.slice.len() as u64;
+        let footer = self.index.to_index().to_footer_at(end, footer_at);
+        self.slice.extend_from_slice(&footer);
+        self.write()?;
+        self.disk.sync(&self.file, Depth::All)?;
+        let hash = Hash(*self.hasher.finalize().as_bytes());
+        Ok((New { path: self.file.path, hash, len: self.offset }, footer_at))
     }
 
     fn push(&mut self, position: u64, frame: &frame::Frame<'_>) -> Place {

@@ -7,6 +7,7 @@ mod damage;
 mod faults;
 mod golden;
 mod purge;
+mod salvage;
 mod store;
 
 use std::path::Path;

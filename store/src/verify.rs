@@ -16,6 +16,7 @@ use crate::link::payload_hash;
 use crate::purge::REWRITTEN;
 use crate::recover::{Cut, describe, first_group, newer, read_segment};
 use crate::rewrite::named;
+use crate::salvage::{Hole, SALVAGED, holes};
 use crate::scan::{Broken, Bytes, Group, Stop, group_at, kept_in};
 use crate::segment;
 use crate::{Error, Hash, Head, RunKey, Seq, Stream, heads};
@@ -126,12 +127,15 @@ struct Verifier<'a> {
     dir: &'a Path,
     report: Report,
     chains: HashMap<Stream, Head>,
-    /// Findings, by their place among all, that are none if the stream's run was purged.
-    gaps: HashMap<usize, Stream>,
+    /// Findings, by their place among all, that are none if the stream's run was purged, or if a record of a salvage
+    /// names what is missing.
+    gaps: HashMap<usize, Hole>,
     /// Rewritten segments: number, and hash of the file.
     rewritten: Vec<(u64, Hash)>,
     /// The same as records name them.
     named: HashSet<(u64, Hash)>,
+    /// What a salvage found missing.
+    holes: HashSet<Hole>,
     /// Reading goes on behind a bad place: what is missing there is not missed again.
     is_lost: bool,
 }
@@ -157,6 +161,7 @@ impl<'a> Verifier<'a> {
             gaps: HashMap::new(),
             rewritten: Vec::new(),
             named: HashSet::new(),
+            holes: HashSet::new(),
             is_lost: false,
         }
     }
@@ -358,7 +363,8 @@ impl<'a> Verifier<'a> {
         }
         if seq > expected {
             // What is missing may have gone with its run: a later record says so.
-            self.gaps.insert(self.report.findings.len(), stream);
+            let hole = Hole { stream, from: expected, to: seq };
+            self.gaps.insert(self.report.findings.len(), hole);
         }
         let mut find = |reason: &str| self.find(number, offset, Some((stream, seq)), reason);
         if seq != expected {
@@ -385,6 +391,9 @@ impl<'a> Verifier<'a> {
         let payload = frame.payload.and_then(|payload| payload.get(SALT..));
         if frame.header.kind.code == REWRITTEN {
             self.named.extend(payload.and_then(named));
+        }
+        if frame.header.kind.code == SALVAGED {
+            self.holes.extend(payload.map(holes).unwrap_or_default());
         }
     }
 
@@ -415,10 +424,11 @@ impl<'a> Verifier<'a> {
                 self.find(number, 0, None, "frames were dropped from it, and no record names what is left");
             }
         }
-        let Self { mut report, gaps, .. } = self;
+        let Self { mut report, gaps, holes, .. } = self;
         let is_purged = |stream: Stream| stream.run().is_some_and(|run| report.purged.contains_key(&run));
         let findings = report.findings.into_iter().enumerate();
-        let stands = |at: &usize| !gaps.get(at).is_some_and(|stream| is_purged(*stream));
+        let stands =
+            |at: &usize| !gaps.get(at).is_some_and(|hole| is_purged(hole.stream) || holes.contains(hole));
         report.findings = findings.filter(|(at, _)| stands(at)).map(|(_, finding)| finding).collect();
         report
             .findings

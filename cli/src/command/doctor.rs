@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use engine::config::Overrides;
 use engine::doctor::{Check, Level, examine};
+use engine::salvage::{Saved, salvage};
 use engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 use store::{JournalStore, Options};
@@ -11,12 +12,13 @@ use store::{JournalStore, Options};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::status::Status;
+use crate::text::{clean, count};
 
 /// Check store, disk and machine: what is wrong, and what mends it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It changes nothing, but for --rebuild. Ends with 3 if the journal is damaged, with 8 if something else keeps an engine
-from working, with 0 otherwise.
+It changes nothing, but for --rebuild and --salvage. Without them it says what a salvage would find. Ends with 3 if the
+journal is damaged, with 8 if something else keeps an engine from working, with 0 otherwise.
 
 Example:
   sprag doctor")]
@@ -24,13 +26,20 @@ pub(crate) struct Doctor {
     /// Throw the state away and build it again from the journal; no engine may be at work
     #[arg(long)]
     rebuild: bool,
-    /// Print the checks as JSON
+    /// Save what is left of a damaged journal: runs that are whole go on, runs that miss records are forgotten, and the
+    /// damaged files stay beside as *.seg.damaged; no engine may be at work
+    #[arg(long, conflicts_with = "rebuild")]
+    salvage: bool,
+    /// Print the checks, or what was saved, as JSON
     #[arg(long)]
     json: bool,
 }
 
 impl Doctor {
     pub(crate) fn run(self, context: &Context) -> Result<Status, Failure> {
+        if self.salvage {
+            return save(context, self.json);
+        }
         let mut checks = examine(context.dir(), SystemClock.now());
         checks.push(configuration(context));
         if self.rebuild {
@@ -84,13 +93,18 @@ fn configuration(context: &Context) -> Check {
     }
 }
 
+fn has_journal(context: &Context) -> Result<(), Failure> {
+    if context.has_journal()? {
+        return Ok(());
+    }
+    let message =
+        format!("there is no journal in {}; name another directory with --data", context.dir().display());
+    Err(Failure::new(Status::Store, message))
+}
+
 /// Opens the store as an engine does, and closes it again: what it leaves is equal to the journal.
 fn rebuild(context: &Context) -> Result<Check, Failure> {
-    if !context.has_journal()? {
-        let message =
-            format!("there is no journal in {}; name another directory with --data", context.dir().display());
-        return Err(Failure::new(Status::Store, message));
-    }
+    has_journal(context)?;
     let since = Instant::now();
     let options = Options { opened_at_ms: SystemClock.now().0, rebuilds_state: true, ..Options::default() };
     let store = JournalStore::open(context.dir(), options)?;
@@ -100,6 +114,46 @@ fn rebuild(context: &Context) -> Result<Check, Failure> {
     let seconds = since.elapsed().as_secs_f64();
     let words = format!("built from {frames} frames in {seconds:.2} s");
     Ok(Check { about: "state", level: Level::Good, words, remedy: None })
+}
+
+/// Mends the journal, and says what was saved and what was lost.
+fn save(context: &Context, is_json: bool) -> Result<Status, Failure> {
+    has_journal(context)?;
+    let Saved { segments, losses } = salvage(context.dir(), SystemClock.now())?;
+    let mut output = context.output();
+    if is_json {
+        let segments: Vec<Value> = segments
+            .iter()
+            .map(|mended| json!({ "segment": mended.segment, "frames": mended.frames, "damaged": mended.damaged }))
+            .collect();
+        output.json(&json!({ "segments": segments, "losses": losses }))?;
+        output.flush()?;
+        return Ok(Status::Done);
+    }
+    if segments.is_empty() {
+        output.line("nothing to mend")?;
+    }
+    for mended in &segments {
+        let kept = mended.damaged.as_ref().map(|kept| format!("; its old bytes are in {}", kept.display()));
+        let (segment, frames) = (mended.segment.display(), count(mended.frames, "frame"));
+        output.line(format!("mended {segment}: {frames}{}", kept.unwrap_or_default()))?;
+    }
+    output.line(format!("{} whole", count(losses.whole, "run")))?;
+    for torn in &losses.torn {
+        let names = [("job", &torn.custom_id), ("batch", &torn.batch), ("session", &torn.session)];
+        let names =
+            names.iter().filter_map(|(name, value)| Some(format!(", {name} {}", clean(value.as_ref()?))));
+        let good = torn.last_good.map_or("none of it".to_owned(), |seq| format!("whole up to record {seq}"));
+        let place = format!("{} at offset {}: {}", torn.segment.display(), torn.offset, torn.reason);
+        output.line(format!("lost run {}{}: {good} ({place})", torn.run, names.collect::<String>()))?;
+    }
+    match losses.nameless {
+        Some(0) => {}
+        Some(records) => output.line(format!("{} lost that nothing names", count(records, "more record")))?,
+        None => output.line("nobody can say how many records were lost at the end")?,
+    }
+    output.flush()?;
+    Ok(Status::Done)
 }
 
 fn to_json(check: &Check) -> Value {

@@ -67,17 +67,33 @@ fn a_bad_frame_that_was_durable_is_damage_and_no_open_goes_past_it() {
 }
 
 #[test]
-fn a_newer_format_is_refused_by_name() {
+fn a_newer_format_is_refused_by_name_in_whatever_block_it_stands() {
     let dir = temp_dir();
-    open(dir.path()).close().unwrap();
-    let path = segment(dir.path(), 1);
-    let mut bytes = std::fs::read(&path).unwrap();
-    bytes[crate::frame::ENVELOPE + 1] = 2;
-    crate::frame::close(&mut bytes, 0, crate::frame::HEAD_BLOCK, 1, 0);
-    std::fs::write(&path, bytes).unwrap();
-    let refused = JournalStore::open(dir.path(), options(Arc::new(RealFs))).map(drop);
-    assert!(matches!(refused, Err(Error::Newer { found: 2, supported: 1, .. })), "{refused:?}");
-    assert!(matches!(verify(dir.path()), Err(Error::Newer { found: 2, .. })));
+    let segments = closed(dir.path());
+    std::fs::remove_dir_all(dir.path().join("state")).unwrap();
+    let (path, bytes) = &segments[1];
+    let group = groups(bytes, 2).remove(0);
+    for at in [0, group.start, group.start + crate::frame::GROUP_BLOCK] {
+        let mut changed = bytes.clone();
+        let len = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+        changed[at + crate::frame::ENVELOPE + 1] = 2;
+        crate::frame::close(&mut changed, at, at + crate::frame::ENVELOPE + len, 2, at as u64);
+        std::fs::write(path, changed).unwrap();
+        let refusals = [
+            JournalStore::open(dir.path(), options(Arc::new(RealFs))).map(drop),
+            verify(dir.path()).map(drop),
+            crate::JournalReader::open(dir.path()).map(drop),
+            crate::Remains::read(dir.path()).map(drop),
+            crate::salvage(dir.path(), 0, &|_| Ok(Vec::new())).map(drop),
+        ];
+        let message = format!(
+            "{} has format version 2, this program reads up to 1; use sprag the version that writes format 2 or later",
+            path.display()
+        );
+        for refused in refusals {
+            assert_eq!(refused.map_err(|error| error.to_string()), Err(message.clone()), "block at {at}");
+        }
+    }
 }
 
 /// A cleanly closed journal of two segments: what was written in each.

@@ -1,0 +1,170 @@
+//! A directory as this version leaves it, kept in `tests/golden/store-v1`: it decodes, verifies, replays and goes on, also
+//! with any of its files changed.
+//!
+//! `BLESS=1` makes it anew; only a new format version may need that, under a new name.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use engine::provider::Rehearsal;
+use engine::query::{self, Filter, Status};
+use engine::{Engine, Entry, Job, JournalView, Rest, replay, salvage};
+use model::{Millis, Outcome, RunId};
+use serde_json::json;
+
+/// Files by their path in DIR.
+type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/store-v1")
+}
+
+/// `late` answers so late that the directory is closed before it does.
+fn try_open(dir: &Path) -> Result<Engine, engine::Error> {
+    let answer = |delay_ms: u64| json!({ "turns": [{ "text": "That is all.", "delay_ms": delay_ms }] });
+    Engine::builder(dir)
+        .without_commands()
+        .provider("m", Rehearsal::from_value(&answer(0)).unwrap())
+        .provider("late", Rehearsal::from_value(&answer(100)).unwrap())
+        .open()
+}
+
+fn open(dir: &Path) -> Engine {
+    try_open(dir).unwrap()
+}
+
+fn job(model: &str, session: &str) -> Job {
+    Job::new("Say all there is.").model(model).session(session).tools([] as [&str; 0])
+}
+
+/// Two runs that have ended, and one that waits for its model.
+async fn make(dir: &Path) {
+    let engine = open(dir);
+    for session in ["one", "two"] {
+        engine.submit(job("m", session)).await.unwrap().outcome().await.unwrap();
+    }
+    leave(engine, "three").await;
+}
+
+/// Closes the engine while a run waits for its model.
+async fn leave(engine: Engine, session: &str) {
+    let run = engine.submit(job("late", session)).await.unwrap();
+    while query::show(&**engine.store(), run.id).unwrap().row.status == Status::Queued {
+        tokio::task::yield_now().await;
+    }
+    engine.close().await.unwrap();
+}
+
+fn files(dir: &Path) -> Files {
+    let mut files = Files::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(next) = dirs.pop() {
+        for entry in std::fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                dirs.push(entry);
+            } else if entry.is_file() {
+                files.insert(entry.strip_prefix(dir).unwrap().to_owned(), std::fs::read(&entry).unwrap());
+            }
+        }
+    }
+    files
+}
+
+fn lay(files: &Files) -> tempfile::TempDir {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    for (path, bytes) in files {
+        let path = dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+    dir
+}
+
+/// What is known of each run: its transcript and its status.
+fn known(view: &JournalView) -> BTreeMap<RunId, (Vec<Entry>, Status)> {
+    let runs = query::list(view, &Filter::default()).unwrap();
+    runs.into_iter().map(|row| (row.run, (query::transcript(view, row.run).unwrap(), row.status))).collect()
+}
+
+/// Every run that is there goes on to its end.
+async fn continue_all(dir: &Path) {
+    let engine = open(dir);
+    for run in engine.resume(None).unwrap() {
+        assert_eq!(run.outcome().await.unwrap(), Rest::Done { outcome: Outcome::Completed, reason: None });
+    }
+    engine.close().await.unwrap();
+    assert_eq!(store::verify(dir).unwrap().findings, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_of_format_1_decodes_verifies_replays_and_goes_on() {
+    if std::env::var_os("BLESS").is_some() {
+        let made = tempfile::tempdir().unwrap();
+        make(made.path()).await;
+        let _ = std::fs::remove_dir_all(golden());
+        for (path, bytes) in files(made.path()).iter().filter(|(path, _)| path.starts_with("journal")) {
+            std::fs::create_dir_all(golden().join(path).parent().unwrap()).unwrap();
+            std::fs::write(golden().join(path), bytes).unwrap();
+        }
+    }
+    let dir = lay(&files(&golden()));
+    assert_eq!(store::verify(dir.path()).unwrap().findings, []);
+    let before = known(&JournalView::open(dir.path()).unwrap());
+    let mut statuses: Vec<Status> = before.values().map(|(_, status)| *status).collect();
+    statuses.sort_by_key(|status| format!("{status:?}"));
+    assert_eq!(statuses, [Status::Completed, Status::Completed, Status::Running]);
+    for run in before.keys() {
+        let replayed = replay(&JournalView::open(dir.path()).unwrap(), *run, None).unwrap();
+        assert_eq!(replayed.difference, None, "{run}");
+    }
+    continue_all(dir.path()).await;
+    let after = known(&JournalView::open(dir.path()).unwrap());
+    assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>());
+    assert!(after.values().all(|(_, status)| *status == Status::Completed), "{after:?}");
+}
+
+/// Changes of a file of so many bytes: bits flipped, and cuts.
+fn changes(bytes: &[u8], count: usize) -> impl Iterator<Item = Vec<u8>> {
+    let stride = bytes.len() / count + 1;
+    let flips = (0..bytes.len()).step_by(stride).map(|at| {
+        let mut changed = bytes.to_vec();
+        changed[at] ^= 1 << (at % 8);
+        changed
+    });
+    flips.chain((0..bytes.len()).step_by(stride).map(|len| bytes[..len].to_vec()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_file_changes_the_whole_runs_are_read_saved_and_go_on() {
+    let made = tempfile::tempdir().unwrap();
+    make(made.path()).await;
+    continue_all(made.path()).await;
+    leave(open(made.path()), "four").await;
+    let whole = known(&JournalView::open(made.path()).unwrap());
+    let files = files(made.path());
+    let last = files.keys().rfind(|path| path.starts_with("journal"));
+    for (path, bytes) in &files {
+        let is_journal = path.starts_with("journal");
+        for changed in changes(bytes, if is_journal { 16 } else { 3 }) {
+            let mut files = files.clone();
+            files.insert(path.clone(), changed);
+            let dir = lay(&files);
+            let view = JournalView::open(dir.path()).unwrap();
+            let torn = view.remains().map_or(0, |remains| remains.torn().len());
+            assert!(torn == 0 || is_journal, "{path:?}");
+            let found = known(&view);
+            let expected = whole.iter().filter(|(run, _)| found.contains_key(*run));
+            assert_eq!(found, expected.map(|(run, known)| (*run, known.clone())).collect(), "{path:?}");
+            salvage::salvage(dir.path(), Millis(7)).unwrap();
+            // An end that is cut off where a group ends looks like what a crash leaves; the state knows of more.
+            let refused = try_open(dir.path()).map(drop);
+            if let Err(engine::Error::Store(store::Error::Behind { .. })) = refused {
+                assert_eq!(Some(path), last, "{path:?}");
+                continue;
+            }
+            continue_all(dir.path()).await;
+            let saved = known(&JournalView::open(dir.path()).unwrap());
+            assert_eq!(saved.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>(), "{path:?}");
+        }
+    }
+}
