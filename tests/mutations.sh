@@ -143,9 +143,6 @@ mutation 'a mark that stays closed' store/src/state.rs "$store;$crash" \
   '                place.write_mark(Mark::Open(boot_id))?;
                 open_sled(&place, options.cache_bytes, read_applied)' \
   '                open_sled(&place, options.cache_bytes, read_applied)'
-mutation 'sled closed without a sync' store/src/state.rs "$store;$crash" \
-  '        place.sync()?;
-' ''
 mutation 'an effect before its commit' engine/src/driver/commit.rs "$engine" \
   'let is_durable = needs_barrier(&self.effects, after);' \
   'let is_durable = needs_barrier(&self.effects, after) && false;'
