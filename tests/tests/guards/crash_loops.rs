@@ -423,7 +423,7 @@ fn kills_from_elsewhere_accuse_nobody_who_waits_for_a_model() {
         let mut child = start(dir, &[]);
         wait_for("calls of all at once", || {
             let views: Vec<RunView> = jobs_of(dir).values().map(|run| show(dir, *run)).collect();
-            let calls: Vec<u64> = views.iter().map(|view| u64::from(view.counters.model_calls)).collect();
+            let calls: Vec<u64> = views.iter().map(|view| view.counters.model_calls).collect();
             (calls == [life; 3]).then_some(())
         });
         child.kill().unwrap();
