@@ -16,9 +16,9 @@ const HELLO: &str = r#"{"turns":[
     {"tool":"write","args":{"path":"a.txt","content":"hello"}},
     {"tool":"read","args":{"path":"nope.txt"}}],"usage":{"input":100,"output":20}},
   {"text":"a.txt says hello.","usage":{"input":150,"output":10}}]}"#;
-/// A second turn that takes until somebody ends it.
+/// A second turn that takes until somebody ends it. The first one waits for whoever follows the run.
 const ENDLESS: &str = r#"{"turns":[
-  {"text":"first","calls":[{"tool":"ls","args":{}}],"usage":{"input":10,"output":1}},
+  {"text":"first","delay_ms":300,"calls":[{"tool":"ls","args":{}}],"usage":{"input":10,"output":1}},
   {"text":"never","delay_ms":3600000}]}"#;
 /// A second turn that takes a moment.
 const SLOW: &str = r#"{"turns":[

@@ -93,6 +93,18 @@ fn world(server: &Server) -> World {
     World::new("true").set("base_url", server.address.as_str())
 }
 
+/// A run whose engine was killed when the whole answer had arrived, before it was committed.
+fn killed_with_the_answer(server: &Server) -> World {
+    let world = world(server);
+    let file = world.path("stopped");
+    let variables =
+        [("SPRAG_CRASH_POINT", "before the answer's commit"), ("SPRAG_CRASH_FILE", file.to_str().unwrap())];
+    let mut engine = world.start_with(&variables);
+    stopped(&file);
+    engine.kill();
+    world
+}
+
 /// What was kept of responses.
 fn spooled(world: &World) -> Vec<String> {
     let runs = fs::read_dir(world.path("data/spool")).into_iter().flatten().flatten();
@@ -103,13 +115,7 @@ fn spooled(world: &World) -> Vec<String> {
 #[test]
 fn a_complete_answer_is_not_paid_for_twice() {
     let server = Server::start(ANSWER.len());
-    let world = world(&server);
-    let file = world.path("stopped");
-    let variables =
-        [("SPRAG_CRASH_POINT", "before the answer's commit"), ("SPRAG_CRASH_FILE", file.to_str().unwrap())];
-    let mut engine = world.start_with(&variables);
-    stopped(&file);
-    engine.kill();
+    let world = killed_with_the_answer(&server);
     assert_eq!(spooled(&world).len(), 1);
 
     let told = world.result();
@@ -120,13 +126,7 @@ fn a_complete_answer_is_not_paid_for_twice() {
 #[test]
 fn a_response_of_another_call_is_not_taken_for_this_one() {
     let server = Server::start(ANSWER.len());
-    let world = world(&server);
-    let file = world.path("stopped");
-    let variables =
-        [("SPRAG_CRASH_POINT", "before the answer's commit"), ("SPRAG_CRASH_FILE", file.to_str().unwrap())];
-    let mut engine = world.start_with(&variables);
-    stopped(&file);
-    engine.kill();
+    let world = killed_with_the_answer(&server);
     let run = fs::read_dir(world.path("data/spool")).unwrap().next().unwrap().unwrap().path();
     let kept = run.join("0.0");
     let text = fs::read_to_string(&kept).unwrap();
