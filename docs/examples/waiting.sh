@@ -22,7 +22,7 @@ resident() {
     sleep 0.5
   done
   # What was needed to start them is given back meanwhile.
-  sleep 4
+  sleep 8
   awk '/^VmRSS/ { print $2 }' "/proc/$batch/status"
   kill -KILL "$batch"
   wait "$batch" 2>/dev/null || true

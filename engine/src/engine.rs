@@ -31,7 +31,7 @@ use crate::suspects::{self, Rank};
 const SCAN_PAGE: usize = 4096;
 /// Jobs on their way into the store at once. The journal writes some while others are made; what they take in memory is
 /// not given back by the allocator while the runs wait.
-const SUBMITTING_MAX: usize = 256;
+const SUBMITTING_MAX: usize = 1024;
 
 /// An open engine. Clones are handles on the same one.
 #[derive(Clone)]

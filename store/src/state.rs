@@ -47,7 +47,7 @@ use crate::{Error, Put};
 pub(crate) const CACHE_BYTES: u64 = 4 << 20;
 
 /// Puts that may wait for sled before `release` blocks: a quarter of a second of its slowest measured rate.
-pub(crate) const LAG_PUTS_MAX: usize = 8_192;
+pub(crate) const LAG_PUTS_MAX: usize = 32_768;
 
 /// How long sled may take for a batch before the engine goes on without it.
 pub(crate) const STALL_AFTER: Duration = Duration::from_secs(5);

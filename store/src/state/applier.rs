@@ -14,7 +14,7 @@ use super::{APPLIED_KEY, SledStep, StateHealth, StateOptions, guarded};
 use crate::limits::VALUE_BYTES_MAX;
 
 /// Keys that sled writes between two flushes.
-const BATCH_KEYS_MAX: usize = 512;
+const BATCH_KEYS_MAX: usize = 1_024;
 
 /// How long fewer keys than that wait for company. A run rewrites the same few keys all the time, and a batch
 /// holds only the newest value of each: what waits longer costs sled less.
