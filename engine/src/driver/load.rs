@@ -83,7 +83,6 @@ impl Driver {
             performing: FuturesUnordered::new(),
             model: None,
             request: None,
-            refused_request: None,
             session_profile: None,
             paying: None,
             plans: Vec::new(),

@@ -28,7 +28,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use model::encode::Encoded;
 use model::inbox::Control;
-use model::input::{Failure, RecoveryClass};
+use model::input::RecoveryClass;
 use model::phase::StreamStage;
 use model::{Effect, Fact, Label, Millis, Phase, RunId, RunState};
 use tokio::sync::OwnedSemaphorePermit;
@@ -126,8 +126,6 @@ pub(crate) struct Driver {
     performing: FuturesUnordered<BoxFuture<'static, Performed>>,
     model: Option<ModelCall>,
     request: Option<Request>,
-    /// Why the request whose intent was committed cannot be made.
-    refused_request: Option<Failure>,
     /// Position of the profile that the session uses, among those of the requested model; looked up when the first
     /// request of this driver is prepared.
     session_profile: Option<u8>,

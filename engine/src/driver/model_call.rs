@@ -151,9 +151,6 @@ async fn grace_after(cancel: &CancellationToken) {
 impl Driver {
     /// Starts the call whose intent is durable.
     pub(super) async fn call_model(&mut self, turn: u32, attempt: u32) -> Result<Option<Fact>, Error> {
-        if let Some(refused) = self.refused_request.take() {
-            return Ok(Some(self.call_failed(refused)));
-        }
         let request = match self.request.take() {
             Some(request) => request,
             None => self.request(turn, attempt, self.state.core.retries.profile).await,
@@ -218,7 +215,7 @@ impl Driver {
     }
 
     /// A failed call, with what else could be asked now.
-    fn call_failed(&self, mut failure: Failure) -> Fact {
+    pub(super) fn call_failed(&self, mut failure: Failure) -> Fact {
         let settled = |answer: Box<AssistantMessage>| Box::new(settle(&self.state, self.turn(), *answer));
         failure.partial = failure.partial.map(settled);
         let routes = self.routes(&failure);

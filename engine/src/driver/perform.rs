@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use model::input::{Admission, DrainedItem, Request as Intended};
 use model::limits::COMPACTION_MS_MAX;
-use model::message::{Role, Usage, UserMessage};
+use model::message::{Role, UserMessage};
 use model::phase::EntryRef;
 use model::{Block, Effect, Fact, Label, Message, Source};
 
@@ -17,7 +17,7 @@ use super::{Driver, Performed};
 use crate::error::Error;
 use crate::harness::default_conversion;
 use crate::keys;
-use crate::provider::{Intent, Prepared, Request};
+use crate::provider::{Prepared, Request};
 use crate::tool::ToolSpec;
 
 /// The longest that a summary may take.
@@ -162,28 +162,23 @@ impl Driver {
     }
 
     async fn prepare_request(&mut self, turn: u32, attempt: u32) -> Fact {
-        (self.paying, self.refused_request) = (None, None);
+        self.paying = None;
         let provider = match self.shared.models.resolve(self.model_name(), &self.shared.config) {
             Ok(provider) => provider,
             Err(error) => return Fact::Missing { what: Label::from(error.to_string().as_str()) },
         };
-        let (profile, refusal) = self.choose_profile();
-        let intent = match refusal {
-            Some(failure) => Err(failure),
-            None => {
-                let request = self.request(turn, attempt, profile).await;
-                let intent = provider.prepare(&request);
-                let kept = intent.as_ref().ok().filter(|_| provider.has_raw_responses());
-                let spool = kept.and_then(|intent| self.spool(turn, attempt, intent.hash));
-                self.request = Some(Request { spool, ..request });
-                intent
-            }
+        let profile = match self.choose_profile() {
+            Ok(profile) => profile,
+            Err(failure) => return self.call_failed(failure),
         };
-        // A call that cannot be made counts as made and failed.
-        let intent = intent.unwrap_or_else(|failure| {
-            self.refused_request = Some(failure);
-            Intent { hash: [0; 32], converter_version: 0, reserve: Usage::default() }
-        });
+        let request = self.request(turn, attempt, profile).await;
+        let intent = match provider.prepare(&request) {
+            Ok(intent) => intent,
+            Err(failure) => return self.call_failed(failure),
+        };
+        let is_kept = provider.has_raw_responses();
+        let spool = is_kept.then(|| self.spool(turn, attempt, intent.hash)).flatten();
+        self.request = Some(Request { spool, ..request });
         Fact::RequestPrepared(Intended {
             hash: intent.hash,
             converter_version: intent.converter_version,

@@ -22,25 +22,25 @@ use crate::routes::{Failed, Ways};
 const SESSION_RUNS_MAX: usize = 8;
 
 impl Driver {
-    /// Position of the profile that pays for the next call, and why the call is not made: all cool down.
-    pub(super) fn choose_profile(&mut self) -> (u8, Option<Failure>) {
+    /// Position of the profile that pays for the next call; as a failure, why none does: all cool down.
+    pub(super) fn choose_profile(&mut self) -> Result<u8, Failure> {
         if self.session_profile.is_none() {
             self.session_profile = Some(self.profile_of_session().unwrap_or_default());
         }
         let ways = self.ways();
         let _choosing = self.shared.profiles.choosing();
         match ways.choose() {
-            Choice::Use(position) => (position, None),
+            Choice::Use(position) => Ok(position),
             Choice::Probe(position) => {
                 if let Some(name) = self.facts.profile(&self.state.core.model, position) {
                     self.shared.profiles.probe(name, ways.at);
                 }
-                (position, None)
+                Ok(position)
             }
             Choice::Wait(Cooling { reason, until }) => {
                 let words = format!("no profile until {}", rfc3339(until));
                 let retry_after_ms = Some(until.since(ways.at));
-                (ways.preferred(), Some(Failure { retry_after_ms, ..Failure::new(reason, &words) }))
+                Err(Failure { retry_after_ms, ..Failure::new(reason, &words) })
             }
         }
     }
@@ -69,8 +69,7 @@ impl Driver {
         let verdict =
             |profile, what| Verdict { profile, model: core.model.clone(), at: after.core.clock, what };
         if let Fact::RequestPrepared(request) = fact {
-            let is_made = matches!(after.core.phase, Phase::Stream { stage: StreamStage::InFlight, .. })
-                && self.refused_request.is_none();
+            let is_made = matches!(after.core.phase, Phase::Stream { stage: StreamStage::InFlight, .. });
             let name = self.facts.profile(&core.model, request.profile).filter(|_| is_made)?;
             return Some(verdict(Arc::from(name), What::Asked));
         }

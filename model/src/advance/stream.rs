@@ -31,8 +31,10 @@ impl Mover<'_> {
             Fact::ModelAnswered { message } if is_called && is_settled(message) => {
                 self.answered(turn, message)
             }
+            // A request that is not built, or that nobody may pay for, fails before the call is made: it counts for nothing.
             Fact::ModelFailed { failure, routes }
-                if is_called && failure.partial.as_deref().is_none_or(is_settled) =>
+                if (is_called || stage == StreamStage::Ready)
+                    && failure.partial.as_deref().is_none_or(is_settled) =>
             {
                 self.failed(turn, attempt, failure, routes);
             }

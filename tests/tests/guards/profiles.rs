@@ -189,6 +189,8 @@ async fn while_every_profile_cools_down_no_call_is_made() {
     let cooling = json!([{ "model": "solo", "profile": "work", "reason": "auth", "until": until }]);
     let expected = json!({ "profile": "work", "fallback": 0, "models": ["solo"], "cooling": cooling });
     assert_eq!(routes, expected);
+    let counted = query::show(&**engine.store(), run.id).unwrap().counters.model_calls;
+    assert_eq!(counted, 0, "a call that was not made counts for nothing");
 }
 
 #[tokio::test(start_paused = true)]
