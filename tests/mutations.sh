@@ -144,8 +144,8 @@ mutation 'a mark that stays closed' store/src/state.rs "$store;$crash" \
                 open_sled(&place, options.cache_bytes, read_applied)' \
   '                open_sled(&place, options.cache_bytes, read_applied)'
 mutation 'an effect before its commit' engine/src/driver/commit.rs "$engine" \
-  'let is_durable = needs_barrier(&self.effects, after);' \
-  'let is_durable = needs_barrier(&self.effects, after) && false;'
+  'let is_durable = health.is_some() || needs_barrier(&self.effects, after);' \
+  'let is_durable = health.is_some() || needs_barrier(&self.effects, after) && false;'
 mutation 'a tool without a barrier before it' model/src/effect.rs "$engine" \
   'Self::CallModel { .. }
             | Self::RunTool { .. }' \

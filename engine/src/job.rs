@@ -12,8 +12,9 @@ use model::state::{Limits, Owner, Wants};
 use model::{Block, JsonText, Label, Message, Millis, RunId};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, OnUnknown, Thinking, ToolExecution, Usd};
+use crate::config::{Config, OnUnknown, ToolExecution, Usd};
 use crate::routes::{self, Candidate};
+use model::guard::retry::ThinkingLevel;
 
 /// What a caller asks for. Only the prompt is required; everything else has the configuration's default.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,7 +36,7 @@ pub struct Job {
     /// System prompt.
     pub system: Option<String>,
     /// Thinking level.
-    pub thinking: Option<Thinking>,
+    pub thinking: Option<ThinkingLevel>,
     /// How calls of one answer run.
     pub tool_execution: Option<ToolExecution>,
     /// Wall-clock limit in seconds, 0 for none.

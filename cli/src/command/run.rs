@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::config::{Overrides, Thinking, Usd};
+use engine::config::{Overrides, Usd};
 use engine::{EventReader, Job, Place, Rest, RunHandle, query};
 use futures_util::StreamExt;
 use serde_json::Value;
@@ -16,6 +16,7 @@ use crate::owner::{Ended, Owner, rest_of};
 use crate::screen::Screen;
 use crate::status::Status;
 use crate::text::{count, field};
+use model::guard::retry::ThinkingLevel;
 
 /// Start one run in the current directory and watch it
 #[derive(Debug, clap::Args)]
@@ -58,7 +59,7 @@ pub(crate) struct Run {
     max_tokens: Option<u64>,
     /// How much the model is asked to think: off, minimal, low, medium, high or xhigh
     #[arg(long, value_name = "LEVEL")]
-    thinking: Option<Thinking>,
+    thinking: Option<ThinkingLevel>,
     /// A label of the run; may be given more than once
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     labels: Vec<(String, String)>,

@@ -8,7 +8,8 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use super::draft::{Draft, IfMissing};
-use super::{Config, Environment, Error, Origin, Thinking, Usd};
+use super::{Config, Environment, Error, Origin, Usd};
+use model::guard::retry::ThinkingLevel;
 
 /// What the flags of a command say; unset ones leave the other layers as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub struct Overrides {
     pub concurrency: Option<NonZeroU32>,
     pub max_turns: Option<u64>,
     pub max_calls: Option<u64>,
-    pub thinking: Option<Thinking>,
+    pub thinking: Option<ThinkingLevel>,
     pub max_usd: Option<Usd>,
     pub max_tokens: Option<u64>,
 }

@@ -22,10 +22,10 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+use model::guard::retry::ThinkingLevel;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -273,7 +273,7 @@ pub struct Defaults {
     /// Model calls of a run.
     pub max_calls: u64,
     /// How much a model is asked to think.
-    pub thinking: Thinking,
+    pub thinking: ThinkingLevel,
     /// Whether the loop detectors run. Their thresholds are fixed.
     pub loop_detection: bool,
     /// Money of a run.
@@ -294,7 +294,7 @@ impl Default for Defaults {
             concurrency: const { NonZeroU32::MIN.saturating_add(7) },
             max_turns: 0,
             max_calls: 0,
-            thinking: Thinking::Off,
+            thinking: ThinkingLevel::Off,
             loop_detection: true,
             max_usd: Usd::default(),
             max_tokens: 0,
@@ -311,42 +311,6 @@ pub enum ToolExecution {
     Parallel,
     /// One after the other.
     Sequential,
-}
-
-/// How much a model is asked to think, from least to most.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[expect(missing_docs, reason = "the levels are names of degrees; each vendor gives them its own numbers")]
-pub enum Thinking {
-    #[default]
-    Off,
-    Minimal,
-    Low,
-    Medium,
-    High,
-    Xhigh,
-}
-
-impl Thinking {
-    /// The name used in configuration and requests.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Minimal => "minimal",
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-            Self::Xhigh => "xhigh",
-        }
-    }
-}
-
-impl FromStr for Thinking {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        value::choice(text)
-    }
 }
 
 /// Settings of one tool.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::Request;
 use super::conversation::Conversation;
-use crate::config::{Model, Thinking, ToolChoice};
+use crate::config::{Model, ToolChoice};
+use model::guard::retry::ThinkingLevel;
 
 /// Tokens that an answer may have unless `max_output` says otherwise: every current model gives as many.
 pub(super) const OUTPUT_TOKENS_DEFAULT: u64 = 8_192;
@@ -36,7 +37,7 @@ impl Ask<'_> {
     }
 
     /// How much the model is asked to think.
-    pub(super) fn thinking(&self) -> Thinking {
+    pub(super) fn thinking(&self) -> ThinkingLevel {
         self.request.thinking.parse().unwrap_or_default()
     }
 

@@ -29,8 +29,8 @@ pub use list::{Counts, Filter, RunRow, counts, list};
 pub use recent::{BlockedLoop, TurnRow};
 pub use routes::{CoolingRow, RoutesView};
 pub use show::{
-    CallRow, Chain, Counters, CountsView, DeadlineView, Guards, HeadView, InboxView, JobView, LimitsView,
-    RetryCounters, RunView, Spending, TakenView, UsageView, show,
+    CallRow, Chain, Counters, DeadlineView, Guards, HeadView, InboxView, JobView, LimitsView, RetryCounters,
+    RunView, Spending, TakenView, UsageView, show,
 };
 pub use status::Status;
 pub use transcript::{session_transcript, transcript};

@@ -107,42 +107,7 @@ pub struct RetryCounters {
     pub profile: u8,
     /// What was done about failures of each kind.
     #[serde(flatten)]
-    pub counts: CountsView,
-}
-
-/// One counter a branch of the retry guard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct CountsView {
-    /// Passing failures waited for in a row.
-    pub passing: u8,
-    /// Drops of the connection that were gone on from.
-    pub transport_drops: u8,
-    /// Silent errors.
-    pub silent: u8,
-    /// Answers with reasoning only.
-    pub reasoning_only: u8,
-    /// Missing answers.
-    pub missing: u8,
-    /// Empty answers.
-    pub empty: u8,
-    /// Rate limits of one model waited for in a row.
-    pub rate_limit: u8,
-    /// Profiles changed because of a rate limit.
-    pub rate_limit_rotations: u8,
-    /// Profiles changed because of an overload.
-    pub overload_rotations: u8,
-    /// Idle calls made again at the same model.
-    pub same_model_idle: u8,
-    /// Compactions after an overflow.
-    pub overflow_compactions: u8,
-    /// Compactions after a timeout.
-    pub timeout_compactions: u8,
-    /// Answers asked for again because a compaction came before them.
-    pub compaction_continuations: u8,
-    /// Revisions asked for by a hook.
-    pub finalize_revisions: u8,
-    /// Large tool results are cut in every request.
-    pub truncations: u8,
+    pub counts: Counts,
 }
 
 /// How near the guards are.
@@ -373,29 +338,7 @@ impl From<Retries> for RetryCounters {
             fallback: retries.chain.fallback,
             chain_restarts: retries.chain.restarts,
             profile: retries.profile,
-            counts: CountsView::from(retries.counts),
-        }
-    }
-}
-
-impl From<Counts> for CountsView {
-    fn from(counts: Counts) -> Self {
-        Self {
-            passing: counts.passing,
-            transport_drops: counts.transport_drops,
-            silent: counts.silent,
-            reasoning_only: counts.reasoning_only,
-            missing: counts.missing,
-            empty: counts.empty,
-            rate_limit: counts.rate_limit,
-            rate_limit_rotations: counts.rate_limit_rotations,
-            overload_rotations: counts.overload_rotations,
-            same_model_idle: counts.same_model_idle,
-            overflow_compactions: counts.overflow_compactions,
-            timeout_compactions: counts.timeout_compactions,
-            compaction_continuations: counts.compaction_continuations,
-            finalize_revisions: counts.finalize_revisions,
-            truncations: counts.truncations,
+            counts: retries.counts,
         }
     }
 }

@@ -189,7 +189,7 @@ fn parked_view() -> Value {
                 "transport_drops": 0, "silent": 0, "reasoning_only": 0, "missing": 0, "empty": 0,
                 "rate_limit": 0, "rate_limit_rotations": 0, "overload_rotations": 0, "same_model_idle": 0,
                 "overflow_compactions": 0, "timeout_compactions": 0, "compaction_continuations": 0,
-                "finalize_revisions": 0, "truncations": 0,
+                "finalize_revisions": 0, "truncations": 0, "idle_breaker": 0,
             },
         },
         "guards": {

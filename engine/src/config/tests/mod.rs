@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::*;
+use model::guard::retry::ThinkingLevel;
 
 mod snapshot;
 
@@ -214,7 +215,7 @@ fn every_flag_replaces_its_default() {
         concurrency: NonZeroU32::new(2),
         max_turns: Some(3),
         max_calls: Some(4),
-        thinking: Some(Thinking::Low),
+        thinking: Some(ThinkingLevel::Low),
         max_usd: Some(Usd::from_micros(5)),
         max_tokens: Some(6),
     };
@@ -225,7 +226,7 @@ fn every_flag_replaces_its_default() {
         concurrency: NonZeroU32::new(2).unwrap(),
         max_turns: 3,
         max_calls: 4,
-        thinking: Thinking::Low,
+        thinking: ThinkingLevel::Low,
         max_usd: Usd::from_micros(5),
         max_tokens: 6,
         ..Defaults::default()

@@ -5,6 +5,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
+use model::guard::retry::ThinkingLevel;
 
 #[test]
 fn a_snapshot_of_another_version_is_read_or_refused() {
@@ -72,8 +73,14 @@ fn model() -> impl Strategy<Value = Model> {
 }
 
 fn defaults() -> impl Strategy<Value = Defaults> {
-    let levels =
-        [Thinking::Off, Thinking::Minimal, Thinking::Low, Thinking::Medium, Thinking::High, Thinking::Xhigh];
+    let levels = [
+        ThinkingLevel::Off,
+        ThinkingLevel::Minimal,
+        ThinkingLevel::Low,
+        ThinkingLevel::Medium,
+        ThinkingLevel::High,
+        ThinkingLevel::XHigh,
+    ];
     (
         (option::of(".*"), vec(".*", 0..3), vec(".*", 0..3), any::<[u64; 5]>()),
         (any::<bool>(), any::<bool>(), any::<NonZeroU32>(), prop::sample::select(levels.to_vec()), usd()),

@@ -4,9 +4,9 @@
 
 use serde_json::{Value, json};
 
-use crate::config::Thinking;
 use crate::provider::ask::Ask;
 use crate::provider::conversation::{Answered, Part, Said, Turn};
+use model::guard::retry::ThinkingLevel;
 
 /// The least and the usual budgets of thinking, in tokens.
 const BUDGET_MIN: u64 = 1_024;
@@ -121,12 +121,12 @@ fn block(said: &Said) -> Value {
 /// What the request says of thinking, and the effort beside it. None: nothing.
 fn thinking(ask: &Ask<'_>) -> Option<(Value, Option<&'static str>)> {
     let (budget, effort) = match ask.thinking() {
-        Thinking::Off => return None,
-        Thinking::Minimal => (BUDGET_MIN, "low"),
-        Thinking::Low => (4_096, "low"),
-        Thinking::Medium => (10_240, "medium"),
-        Thinking::High => (20_480, "high"),
-        Thinking::Xhigh => (32_768, "max"),
+        ThinkingLevel::Off => return None,
+        ThinkingLevel::Minimal => (BUDGET_MIN, "low"),
+        ThinkingLevel::Low => (4_096, "low"),
+        ThinkingLevel::Medium => (10_240, "medium"),
+        ThinkingLevel::High => (20_480, "high"),
+        ThinkingLevel::XHigh => (32_768, "max"),
     };
     let name = ask.name();
     let is_budgeted = !name.starts_with("claude-") || BUDGETED.iter().any(|older| name.starts_with(older));

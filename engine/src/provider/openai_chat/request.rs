@@ -5,9 +5,9 @@
 
 use serde_json::{Value, json};
 
-use crate::config::Thinking;
 use crate::provider::ask::Ask;
 use crate::provider::conversation::{Answered, Part, Said, Turn};
+use model::guard::retry::ThinkingLevel;
 
 /// Between two texts of one message.
 const TEXT_BREAK: &str = "\n\n";
@@ -58,8 +58,12 @@ pub(in crate::provider) fn body(ask: &Ask<'_>) -> Value {
         body["tool_choice"] = "required".into();
     }
     match ask.thinking() {
-        Thinking::Off => {}
-        level @ (Thinking::Minimal | Thinking::Low | Thinking::Medium | Thinking::High | Thinking::Xhigh) => {
+        ThinkingLevel::Off => {}
+        level @ (ThinkingLevel::Minimal
+        | ThinkingLevel::Low
+        | ThinkingLevel::Medium
+        | ThinkingLevel::High
+        | ThinkingLevel::XHigh) => {
             body["reasoning_effort"] = level.name().into();
         }
     }

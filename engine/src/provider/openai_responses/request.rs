@@ -4,10 +4,10 @@
 
 use serde_json::{Value, json};
 
-use crate::config::Thinking;
 use crate::provider::ask::Ask;
 use crate::provider::conversation::{Answered, Part, Said, Turn};
 use crate::provider::fields::text;
+use model::guard::retry::ThinkingLevel;
 
 /// Vendor's models that have no reasoning, and refuse to be asked for it.
 const UNREASONING: [&str; 3] = ["gpt-3", "gpt-4", "chatgpt-"];
@@ -41,11 +41,11 @@ pub(in crate::provider) fn body(ask: &Ask<'_>) -> Value {
         body["tool_choice"] = "required".into();
     }
     let level = ask.thinking();
-    if level != Thinking::Off {
+    if level != ThinkingLevel::Off {
         body["reasoning"] = json!({ "effort": level.name(), "summary": "auto" });
     }
     let reasons = ask.is_vendors() && !UNREASONING.iter().any(|older| ask.name().starts_with(older));
-    if reasons || level != Thinking::Off {
+    if reasons || level != ThinkingLevel::Off {
         body["include"] = json!(["reasoning.encrypted_content"]);
     }
     let session = &ask.request.origin.session;

@@ -5,9 +5,11 @@
 use serde::{Deserialize, Serialize};
 
 /// How much a model thinks before it answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ThinkingLevel {
     /// Not at all.
+    #[default]
     Off,
     /// Hardly.
     Minimal,
@@ -60,6 +62,19 @@ impl ThinkingLevel {
     }
 }
 
+/// A text that names no level.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected one of `off`, `minimal`, `low`, `medium`, `high`, `xhigh`")]
+pub struct UnknownLevel;
+
+impl std::str::FromStr for ThinkingLevel {
+    type Err = UnknownLevel;
+
+    fn from_str(text: &str) -> Result<Self, UnknownLevel> {
+        Self::named(text).ok_or(UnknownLevel)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,5 +87,10 @@ mod tests {
         assert_eq!(Level::Minimal.next_lower(Level::Off.bit()), None);
         assert_eq!(Level::Off.next_lower(0), None);
         assert_eq!(Level::ALL.map(|level| Level::named(level.name())), Level::ALL.map(Some));
+        let words: Vec<String> = Level::ALL.iter().map(|level| format!("`{}`", level.name())).collect();
+        assert_eq!(UnknownLevel.to_string(), format!("expected one of {}", words.join(", ")));
+        let serde: Vec<String> =
+            Level::ALL.iter().map(|level| serde_json::to_string(level).unwrap()).collect();
+        assert_eq!(serde, Level::ALL.map(|level| format!("\"{}\"", level.name())));
     }
 }

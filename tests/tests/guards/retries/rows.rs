@@ -1,6 +1,6 @@
 //! The branches as a table: when each is taken, what is done, and what a batch needs beside its rehearsal to show it.
 
-use engine::config::Thinking;
+use model::guard::retry::ThinkingLevel;
 use model::input::Hook;
 
 /// One branch.
@@ -25,7 +25,7 @@ pub(crate) struct Setup {
     /// Profiles of the model, each with a command that prints its key.
     pub(crate) profiles: u8,
     pub(crate) context_window: Option<u64>,
-    pub(crate) thinking: Option<Thinking>,
+    pub(crate) thinking: Option<ThinkingLevel>,
 }
 
 const PLAIN: Setup =
@@ -104,7 +104,7 @@ pub(crate) const ROWS: &[Row] = &[
         "`thinking_unsupported`, and a lower level was not tried with this profile",
         "the same call with the next lower level",
     )
-    .with("`thinking = \"high\"`", Setup { thinking: Some(Thinking::High), ..PLAIN }),
+    .with("`thinking = \"high\"`", Setup { thinking: Some(ThinkingLevel::High), ..PLAIN }),
     row(
         "passing_retry",
         "`connection`, `server_error`, `overloaded` or `timeout`, fewer than 3 in a row waited for",
