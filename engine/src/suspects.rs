@@ -6,7 +6,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Mutex;
 
-use model::{Effect, Phase, RunId, RunState};
+use model::{Effect, ParkReason, Phase, RunId, RunState};
 use tokio::sync::Notify;
 
 use crate::engine::Engine;
@@ -152,16 +152,8 @@ impl Engine {
 
     fn is_quarantined(&self, run: RunId) -> bool {
         let loaded = crate::driver::load_state(&*self.shared().store, run).ok().flatten();
-        loaded.is_some_and(|(state, _)| match state.core.phase {
-            Phase::Parked { reason, .. } => reason == model::ParkReason::Quarantine,
-            Phase::Queued
-            | Phase::InjectPending { .. }
-            | Phase::Stream { .. }
-            | Phase::Dispatch { .. }
-            | Phase::ExecuteTools { .. }
-            | Phase::Finalize { .. }
-            | Phase::Compact { .. }
-            | Phase::Done { .. } => false,
+        loaded.is_some_and(|(state, _)| {
+            matches!(state.core.phase, Phase::Parked { reason: ParkReason::Quarantine, .. })
         })
     }
 }

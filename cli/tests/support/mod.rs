@@ -11,10 +11,26 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
 /// The longest that a test waits for something to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two turns, one call of a tool that changes something, one that fails.
+pub(crate) const HELLO: &str = r#"{"turns":[
+  {"thinking":"Look first.","text":"I look around.","calls":[
+    {"tool":"write","args":{"path":"a.txt","content":"hello"}},
+    {"tool":"read","args":{"path":"nope.txt"}}],"usage":{"input":100,"output":20}},
+  {"text":"a.txt says hello.","usage":{"input":150,"output":10}}]}"#;
+/// A second turn that takes until somebody ends it. The first one waits for whoever follows the run.
+pub(crate) const ENDLESS: &str = r#"{"turns":[
+  {"text":"first","delay_ms":300,"calls":[{"tool":"ls","args":{}}],"usage":{"input":10,"output":1}},
+  {"text":"never","delay_ms":3600000}]}"#;
+/// A second turn that takes a moment.
+pub(crate) const SLOW: &str = r#"{"turns":[
+  {"text":"first","calls":[{"tool":"write","args":{"path":"a.txt","content":"x"}}],"usage":{"input":10,"output":1}},
+  {"text":"second","delay_ms":1500,"usage":{"input":20,"output":2}}]}"#;
 
 /// A directory with a store, scripts and a log of what was done there.
 pub(crate) struct Session {
@@ -225,7 +241,11 @@ pub(crate) fn read_until(child: &mut Child, wanted: &str) -> String {
     let stdout = child.stdout.as_mut().unwrap();
     let (mut text, mut line) = (String::new(), Vec::new());
     let mut byte = [0];
-    while stdout.read(&mut byte).unwrap() > 0 {
+    loop {
+        assert!(has_more(stdout), "nothing says `{wanted}`: {text}");
+        if stdout.read(&mut byte).unwrap() == 0 {
+            break;
+        }
         line.push(byte[0]);
         if byte == *b"\n" {
             text.push_str(&String::from_utf8(std::mem::take(&mut line)).unwrap());
@@ -235,6 +255,12 @@ pub(crate) fn read_until(child: &mut Child, wanted: &str) -> String {
         }
     }
     panic!("the output ended without `{wanted}`: {text}");
+}
+
+/// Something can be read, or the end was reached, before patience is at its end.
+fn has_more(stdout: &std::process::ChildStdout) -> bool {
+    let mut fds = [PollFd::new(stdout, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 })).unwrap() > 0
 }
 
 fn is_hex(token: &str) -> bool {

@@ -86,6 +86,7 @@ impl ToolKind {
             "command_status" => Self::CommandStatus,
             "sessions_send" | "conversations_send" | "conversations_turn" => Self::Send,
             "message" => Self::Message,
+            // Names are open: any other tool is one of no kind.
             _ => Self::Plain,
         }
     }

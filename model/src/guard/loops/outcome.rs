@@ -117,6 +117,7 @@ fn exec(answer: &Map<String, Value>, details: &Map<String, Value>) -> Option<Set
                 to.text(text(key).unwrap_or_default());
             }
         }))),
+        // Statuses are open: any other one is not a command's.
         _ => None,
     }
 }

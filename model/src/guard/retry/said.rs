@@ -94,6 +94,7 @@ fn wait_ms(mut text: &str) -> Option<u64> {
             "ms" | "millisecond" | "milliseconds" => 1.0,
             "m" | "min" | "mins" | "minute" | "minutes" => 60_000.0,
             "h" | "hour" | "hours" => 3_600_000.0,
+            // Words are open: what is no unit that we know counts as seconds.
             _ => 1_000.0,
         };
         total_ms = Some(total_ms.unwrap_or(0.0) + number * unit_ms);
