@@ -78,7 +78,8 @@ impl Spool {
         Ok(Writing(file))
     }
 
-    /// What was kept of this very call; none if there is nothing, or it is of another call.
+    /// What was kept of this very call; none if there is nothing, it is of another call, or a power cut has left a hole in
+    /// it: the disk may have the end of what was not synced and zeros before it, while no protocol sends a zero byte.
     pub(crate) fn read(&self) -> Option<Spooled> {
         let mut bytes = Vec::new();
         File::open(&self.path).ok()?.take(SPOOL_BYTES_MAX).read_to_end(&mut bytes).ok()?;
@@ -90,6 +91,9 @@ impl Spool {
             return None;
         }
         bytes.drain(..end + 2);
+        if bytes.contains(&0) {
+            return None;
+        }
         Some(Spooled { sent, status, body: bytes })
     }
 
@@ -169,6 +173,23 @@ mod tests {
             assert_eq!(same_place.read(), None, "{other:?}");
         }
         spool.sync().unwrap();
+    }
+
+    #[test]
+    fn a_hole_that_a_power_cut_has_left_is_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::of(dir.path(), name());
+        let mut writing = spool.begin(12, 200).unwrap();
+        writing.append(&b"data: {\"delta\":\"word \"}\n\n".repeat(100)).unwrap();
+        let whole = std::fs::read(spool.path()).unwrap();
+        assert!(spool.read().is_some());
+        for sector in (0..whole.len()).step_by(512) {
+            let mut torn = whole.clone();
+            let end = whole.len().min(sector + 512);
+            torn[sector..end].fill(0);
+            std::fs::write(spool.path(), torn).unwrap();
+            assert_eq!(spool.read(), None, "a hole at {sector}");
+        }
     }
 
     #[test]
