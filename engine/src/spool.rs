@@ -100,7 +100,8 @@ impl Spool {
     /// Makes what was kept survive a power cut.
     pub(crate) fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()?;
-        let mut dirs = self.path.ancestors().skip(1).take(2);
+        // The run's directory, that of all spools, and DIR: each may be new.
+        let mut dirs = self.path.ancestors().skip(1).take(3);
         dirs.try_for_each(|dir| File::open(dir)?.sync_all())
     }
 

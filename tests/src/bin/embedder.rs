@@ -111,6 +111,7 @@ fn builder(order: &Value) -> Builder {
     let config = Config {
         tools: Arc::new(BTreeMap::from([("bash".to_owned(), tool)])),
         durable_workspace: order["durable_workspace"] == true,
+        sync_spool: order["sync_spool"] == true,
         ..Config::default()
     };
     let script = json!({ "turns": turns });

@@ -154,3 +154,24 @@ fn a_part_of_an_answer_is_never_taken_for_the_whole() {
         assert_eq!(spooled(&world), Vec::<String>::new());
     }
 }
+
+/// The answer's file and every directory above it, up to DIR, in one life.
+#[test]
+fn a_response_is_synced_before_its_commit_if_it_is_to_survive_a_power_cut() {
+    if std::process::Command::new("strace").arg("-V").output().is_err() {
+        println!("skipped: strace is not installed, and nothing else shows the sync");
+        return;
+    }
+    for is_synced in [false, true] {
+        let server = Server::start(ANSWER.len());
+        let world = world(&server).set("sync_spool", is_synced);
+        let trace = world.path("trace");
+        let mut engine = world.start_under("strace", &["-f", "-y", "-e", "trace=fsync", "-o"], &trace);
+        assert_eq!(engine.told().outcome, "completed");
+        engine.close();
+        let trace = fs::read_to_string(trace).unwrap();
+        let synced = |path: &str| trace.lines().any(|line| line.contains(path) && line.contains("fsync("));
+        let found = ["/0.0>", "/data/spool>", "/data/spool/"].map(synced);
+        assert_eq!(found, [is_synced; 3], "{trace}");
+    }
+}
