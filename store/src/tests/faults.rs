@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::broken_disk::BrokenDisk;
 use super::{durable, open, options, ordered, run, seqs, temp_dir, with_put};
 use crate::conformance::commit;
-use crate::{Epoch, Error, JournalStore, Require, Store, verify};
+use crate::{Epoch, Error, JournalStore, Require, RunKey, Store, verify};
 
 fn open_on(disk: &Arc<BrokenDisk>, dir: &Path) -> (JournalStore, Epoch) {
     let store = JournalStore::open(dir, options(Arc::clone(disk) as _)).unwrap();
@@ -78,6 +78,30 @@ fn a_counter_does_not_keep_what_a_void_commit_added() {
     store.commit(reserving(run(3), crate::Durability::Durable)).wait().unwrap();
     let refused = store.commit(reserving(run(4), crate::Durability::Durable)).wait();
     assert_eq!(refused, Err(Error::Ceiling { key: b"cost".to_vec(), current: 6, add: 6, max: 10 }));
+}
+
+#[test]
+fn sled_gets_nothing_that_no_barrier_covers() {
+    let dir = temp_dir();
+    let disk = Arc::new(BrokenDisk::default());
+    let (store, epoch) = open_on(&disk, dir.path());
+    let put = |seq, value: &[u8], durability| {
+        let mut commit = commit(epoch, run(1), seq);
+        commit.puts = vec![crate::Put { key: b"word".to_vec(), value: Some(value.to_vec()) }];
+        commit.durability = durability;
+        commit
+    };
+    store.commit(put(0, b"kept", crate::Durability::Durable)).wait().unwrap();
+    store.commit(put(1, b"void", crate::Durability::Ordered)).wait().unwrap();
+    // Answered once the writer is past both.
+    store.load(RunKey([1; 16])).unwrap();
+    store.settle().unwrap();
+    // The record of this open, and what is durable of the run.
+    assert_eq!(store.state_health().map(|health| health.applied), Some(2));
+    fail_once(&disk, "sync");
+    durable(&store, epoch, run(2), 0).unwrap();
+    store.settle().unwrap();
+    assert_eq!(store.scan(b"word", None, 1).unwrap(), vec![(b"word".to_vec(), b"kept".to_vec())]);
 }
 
 #[test]
