@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
 use model::state::Spent;
-use model::{Budget, Charge, LOGIC_VERSION, Scope, Shortage};
+use model::{Budget, Charge, Scope, Shortage};
 use serde::{Deserialize, Serialize};
-use store::{Commit, Durability, Hash, Put, RecordKind, Require, Store};
+use store::{Require, Store};
 use tokio::sync::watch;
 
 use crate::config::Usd;
@@ -21,8 +21,6 @@ use crate::keys;
 use crate::runs::lock;
 use crate::shared::Shared;
 
-/// Code of a batch's caps in raw listings.
-const KIND_CAPS: u8 = 3;
 /// The most bytes of a jobs file's path that are kept, so that the value fits into the state.
 const PATH_BYTES_MAX: usize = 3072;
 
@@ -186,19 +184,7 @@ pub(crate) async fn cap(shared: &Shared, batch: &str, caps: BatchCaps, jobs: &Pa
     let facts = postcard::to_stdvec(&BatchFacts { caps, jobs }).unwrap_or_default();
     let mut next = 0;
     loop {
-        let commit = Commit {
-            stream: keys::BATCHES,
-            expect_seq: next,
-            epoch: shared.epoch,
-            at_ms: shared.clock.now().0,
-            logic_version: LOGIC_VERSION,
-            kind: RecordKind { code: KIND_CAPS, carries_messages: false, ends_stream: false },
-            payload: facts.clone(),
-            puts: vec![Put { key: keys::batch(batch), value: Some(facts.clone()) }],
-            state_hash: Hash::default(),
-            requires: Vec::new(),
-            durability: Durability::Durable,
-        };
+        let commit = shared.fact(keys::BATCHES, next, keys::batch(batch), facts.clone());
         match shared.store.commit(commit).await {
             Ok(_) => break,
             Err(store::Error::Conflict { next: found, .. }) => next = found,

@@ -102,6 +102,9 @@ pub(crate) fn ends(batch: &str) -> Vec<u8> {
     hashed(b'e', &[batch])
 }
 
+/// The store's stream of how engines live and end.
+pub(crate) const ENGINES: Stream = Stream::Own(1);
+
 /// The store's stream of what batches are given beside their jobs.
 pub(crate) const BATCHES: Stream = Stream::Own(2);
 

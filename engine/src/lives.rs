@@ -3,20 +3,15 @@
 //! Owns one small value of the store, written when an engine first moves a run and when it stops. An engine that moves
 //! none is not seen here, and an end together with its machine is nobody's fault. It must never judge a run.
 
-use model::LOGIC_VERSION;
 use model::guard::crashes::UNCLEAN_ENDS_AT;
 use serde::{Deserialize, Serialize};
-use store::{Commit, Durability, Hash, Put, RecordKind, Store, Stream};
+use store::{Commit, Durability, Store};
 use tokio::sync::{Mutex, OnceCell};
 
 use crate::error::Error;
 use crate::keys;
 use crate::shared::Shared;
 
-/// The store's stream of these facts.
-const STREAM: Stream = Stream::Own(1);
-/// Code of such a fact in raw listings.
-const KIND_LIFE: u8 = 3;
 /// Unclean ends that are remembered; a run left by an older one is under no suspicion.
 const UNCLEAN_MAX: usize = 64;
 
@@ -114,20 +109,9 @@ impl History {
 
     fn commit(&self, shared: &Shared, at: u64) -> Commit {
         let value = postcard::to_stdvec(self).unwrap_or_default();
-        Commit {
-            stream: STREAM,
-            expect_seq: at,
-            epoch: shared.epoch,
-            at_ms: shared.clock.now().0,
-            logic_version: LOGIC_VERSION,
-            kind: RecordKind { code: KIND_LIFE, carries_messages: false, ends_stream: false },
-            payload: value.clone(),
-            puts: vec![Put { key: keys::LIVES.to_vec(), value: Some(value) }],
-            state_hash: Hash::default(),
-            requires: Vec::new(),
-            // A process that dies keeps what is written; whoever closes the store syncs it.
-            durability: Durability::Ordered,
-        }
+        let commit = shared.fact(keys::ENGINES, at, keys::LIVES.to_vec(), value);
+        // A process that dies keeps what is written; whoever closes the store syncs it.
+        Commit { durability: Durability::Ordered, ..commit }
     }
 }
 

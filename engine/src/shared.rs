@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-use model::ToolResult;
 use model::input::Hook;
 use model::state::{Owner, Wants};
-use store::{Epoch, Store};
+use model::{LOGIC_VERSION, ToolResult};
+use store::{Commit, Durability, Epoch, Hash, Put, RecordKind, Store, Stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -81,9 +81,29 @@ pub(crate) struct Shared {
     pub(crate) unheard: mpsc::Sender<ToolResult>,
 }
 
+/// Code of an engine's own fact in raw listings.
+const KIND_FACT: u8 = 3;
+
 impl Shared {
     pub(crate) fn owner(&self) -> Owner {
         Owner { epoch: self.epoch.0, boot_id: self.boot_id }
+    }
+
+    /// A fact of the engine's own as a durable commit: what the record says is what the key holds from then on.
+    pub(crate) fn fact(&self, stream: Stream, expect_seq: u64, key: Vec<u8>, value: Vec<u8>) -> Commit {
+        Commit {
+            stream,
+            expect_seq,
+            epoch: self.epoch,
+            at_ms: self.clock.now().0,
+            logic_version: LOGIC_VERSION,
+            kind: RecordKind { code: KIND_FACT, carries_messages: false, ends_stream: false },
+            payload: value.clone(),
+            puts: vec![Put { key, value: Some(value) }],
+            state_hash: Hash::default(),
+            requires: Vec::new(),
+            durability: Durability::Durable,
+        }
     }
 
     /// Waits until one more driver may be loaded. What a program's own sources and context do may wait for other runs:
