@@ -314,10 +314,11 @@ async fn late_results_of_a_superseded_owner_are_refused() {
     world.put("go", "");
     let done = Rest::Done { outcome: Outcome::Completed, reason: None };
     assert_eq!(resumed.outcome().await.unwrap(), done);
-    // The first engine saw the same end, and may not tell it any more.
-    first.stop().await;
+    // The first engine saw the same end, and may not tell it any more. It is stopped only afterwards: a stop that comes
+    // first leaves its run before it has tried.
     let rest = run.outcome().await.unwrap();
     assert_eq!(rest, Rest::Failed("fenced: epoch 1 was superseded by 2".to_owned()));
+    first.stop().await;
     let chain = Stream::Run(RunKey(run.id.0));
     let owners: Vec<u64> =
         store.read_journal(chain, 0, 100).unwrap().iter().map(|record| record.epoch.0).collect();
