@@ -11,6 +11,7 @@ pub mod image;
 pub mod life;
 pub mod moment;
 pub mod past;
+pub mod peers;
 pub mod power;
 pub mod scenario;
 pub mod silent;

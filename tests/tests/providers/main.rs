@@ -1,6 +1,8 @@
 //! Whole runs over real connections: the servers' bytes are recordings of servers that others wrote.
 #![allow(clippy::unwrap_used, reason = "a test states what it relies on")]
 
+mod aimock;
+mod llama;
 mod server;
 
 use std::collections::BTreeMap;
