@@ -56,6 +56,7 @@ mod spool;
 mod supervisor;
 mod suspects;
 pub mod tool;
+pub mod trial;
 mod view;
 mod workspaces;
 
