@@ -15,8 +15,9 @@ fn models_are_tried_beside_an_engine_and_nothing_is_journaled() {
     session
         .file("sprag.toml", &(rehearsal("good") + "[models.vendor]\napi = \"openai-chat\"\nmodel = \"m\"\n"));
     let mut engine = session.start(&["run", "--model", "rehearsal:endless.json", "Go on"]);
-    session.wait_for("in_flight");
-    let runs = session.command(&["ls", "--json"]).output().unwrap().stdout;
+    session.wait_for("turn 1, attempt 0, in_flight");
+    let runs = || String::from_utf8(session.command(&["ls", "--json"]).output().unwrap().stdout).unwrap();
+    let before = runs();
 
     let tried = |arguments: &[&str]| {
         let output =
@@ -39,7 +40,7 @@ fn models_are_tried_beside_an_engine_and_nothing_is_journaled() {
     let words = "key_missing: the variable OPENAI_API_KEY holds no key";
     assert_eq!(fields[0][..4], ["good", "rehearsal", "-", "works"]);
     assert_eq!(fields[1][..4], ["vendor", "openai-chat", "-", words]);
-    assert_eq!(session.command(&["ls", "--json"]).output().unwrap().stdout, runs);
+    assert_eq!(runs(), before);
     engine.kill().unwrap();
     engine.wait().unwrap();
 }
