@@ -174,8 +174,10 @@ fn present(name: &str, peer: &'static Result<Peer, Absent>) -> Option<&'static P
         Err(Absent::Broken(words)) => panic!("{name} is installed and does not work: {words}"),
         Err(Absent::NotInstalled(words)) => {
             let test = std::thread::current().name().unwrap_or_default().to_owned();
+            let reason = words.lines().next().unwrap_or("no reason was given");
             // Past the capture of the test's output: it must be seen.
-            let _ = writeln!(io::stderr(), "skipped: {test}: {name} cannot be installed: {words}");
+            let skipped = format!("skipped: {test}: {name} cannot be installed: {reason}\n");
+            let _ = io::stderr().write_all(skipped.as_bytes());
             None
         }
     }
