@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::input::FailureKind;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Response, Url};
 
 use super::fault::Fault;
@@ -17,7 +17,7 @@ use super::secret::Secret;
 /// How long a connection may take to be made, its TLS handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a connection is kept for the next call. Servers close theirs after a minute or more.
+/// How long a connection with TLS is kept for the next call. Vendors close theirs after a minute or more.
 const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most bytes that are read of the body of a refusal.
@@ -110,6 +110,11 @@ impl Client {
             let mut value = HeaderValue::try_from(text).map_err(|_| unsendable(name))?;
             value.set_sensitive(true);
             headers.insert(HeaderName::from_static(name), value);
+        }
+        if outgoing.url.scheme() == "http" {
+            // Local servers close after seconds, or after every stream although they announce to keep the connection, and
+            // a request that meets the end of its connection has failed. A new one costs next to nothing without TLS.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let request = self.inner.post(outgoing.url).headers(headers).body(outgoing.body);
         let response = request.send().await.map_err(|error| broken(&error))?;
