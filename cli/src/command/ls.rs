@@ -72,7 +72,8 @@ impl Ls {
         let left = list.as_array().map_or(0, |runs| runs.iter().filter(|run| goes_on_by_itself(run)).count());
         if left > 0 && !self.json && context.owner()?.is_none() {
             let (runs, next) = (count(left as u64, "run"), context.next("resume"));
-            let _ = writeln!(std::io::stderr(), "no engine is at work here; `{next}` continues {runs} of these");
+            let _ =
+                writeln!(std::io::stderr(), "no engine is at work here; `{next}` continues {runs} of these");
         }
         Ok(Status::Done)
     }
