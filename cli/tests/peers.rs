@@ -1,4 +1,4 @@
-//! The built binary and providers that others wrote: killed in the middle of an answer, and a batch of a real model.
+//! The built binary and providers that others wrote: a kill in the middle of an answer, a batch of a real model.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test states what it relies on")]
 
 #[allow(
@@ -106,14 +106,13 @@ fn a_run_that_is_killed_in_an_answer_makes_as_many_calls_as_it_says() {
 fn a_batch_of_a_real_model_calls_tools_until_its_cap_and_can_be_cancelled() {
     let Some(llama) = peers::llama() else { return };
     let session = Session::new();
-    session.file(
-        "sprag.toml",
-        &models(&llama.address, "smollm2", "tool_choice = \"required\"\nmax_output = 64"),
-    );
+    let must_call = "tool_choice = \"required\"\nmax_output = 64";
+    session.file("sprag.toml", &models(&llama.address, "smollm2", must_call));
     let jobs = |api| {
-        let calls = json!({ "custom_id": format!("calls-{api}"), "prompt": "List the files.", "model": api,
+        let calls = json!({ "custom_id": format!("calls-{api}"), "model": api, "prompt": "List the files.",
             "tools": ["ls"], "max_turns": 2 });
-        let talks = json!({ "custom_id": format!("talks-{api}"), "prompt": "Write a short poem about the sea.", "model": api, "tools": [] });
+        let talks = json!({ "custom_id": format!("talks-{api}"), "model": api, "tools": [],
+            "prompt": "Write a short poem about the sea." });
         format!("{calls}\n{talks}\n")
     };
     session.file("jobs.jsonl", &APIS.map(jobs).concat());

@@ -1,7 +1,7 @@
 //! Trials: one tiny call of each configured model, by each of its accounts.
 //!
-//! Owns what is asked, what the answer proves, and the next step when there is none. A trial is no run: nothing is
-//! journaled, no store is needed, and nothing is tried again.
+//! Owns what is asked, what the answer proves, and the next step when there is none. A trial is no run: it must
+//! never journal, need a store, or try again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ pub struct Fault {
     pub remedy: String,
 }
 
-/// Tries these models, or all that are configured, each with each of its profiles, in that order. It costs a few tokens a
-/// call. Fails, before anything is called, for a name that is not configured.
+/// Tries these models, or all that are configured, each with each of its profiles, in that order. It costs a few
+/// tokens a call. Fails, before anything is called, for a name that is not configured.
 pub async fn try_models(config: &Config, names: &[String]) -> Result<Vec<Trial>, config::Error> {
     let all: Vec<String> = config.models.keys().cloned().collect();
     let mut candidates = Vec::new();

@@ -1,8 +1,8 @@
 //! Programs that others wrote, as servers on loopback: a scripted provider and a language model.
 //!
-//! Owns how they are installed, started and ended: once in a test binary, on a port that is free, until that process is
-//! gone. It must never reach the network but for `tests/peers/install`, nor pass over a peer that is installed and
-//! does not work.
+//! Owns how they are installed, started and ended: once in a test binary, on a port that is free, until that
+//! process is gone. It must never reach the network but for `tests/peers/install`, nor pass over a peer that is
+//! installed and does not work.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -41,7 +41,7 @@ enum Absent {
     Broken(String),
 }
 
-/// The scripted provider, whose script is `tests/peers/aimock.json`. None, and a word about it, if it cannot be
+/// The scripted provider; its script is `tests/peers/aimock.json`. None, and a word about it, if it cannot be
 /// installed.
 pub fn aimock() -> Option<&'static Peer> {
     static AIMOCK: OnceLock<Result<Peer, Absent>> = OnceLock::new();
@@ -56,8 +56,8 @@ pub fn aimock() -> Option<&'static Peer> {
     present("aimock", AIMOCK.get_or_init(start))
 }
 
-/// The language model: small, greedy, and with the API's name of `smollm2`. With tools it answers only if it must call
-/// one. None, and a word about it, if it cannot be installed.
+/// The language model: small, greedy, called `smollm2`. With tools it answers only if it must call one. None, and a
+/// word about it, if it cannot be installed.
 pub fn llama() -> Option<&'static Peer> {
     static LLAMA: OnceLock<Result<Peer, Absent>> = OnceLock::new();
     let start = || {

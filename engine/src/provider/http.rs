@@ -112,8 +112,8 @@ impl Client {
             headers.insert(HeaderName::from_static(name), value);
         }
         if outgoing.url.scheme() == "http" {
-            // Local servers close after seconds, or after every stream although they announce to keep the connection, and
-            // a request that meets the end of its connection has failed. A new one costs next to nothing without TLS.
+            // Local servers close after seconds, or after every stream although they announce to keep the
+            // connection, and a request that meets its end has failed. A new one costs little without TLS.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let request = self.inner.post(outgoing.url).headers(headers).body(outgoing.body);
