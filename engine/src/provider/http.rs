@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::input::FailureKind;
-use reqwest::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Response, Url};
 
 use super::fault::Fault;
@@ -101,6 +101,11 @@ impl Client {
         mut tap: Option<Box<dyn Tap>>,
     ) -> Result<Incoming, Fault> {
         let mut headers = HeaderMap::new();
+        if outgoing.url.scheme() == "http" {
+            // Local servers close after seconds, or after every stream although they announce to keep the
+            // connection, and a request that meets its end has failed. A new one costs little without TLS.
+            headers.insert(reqwest::header::CONNECTION, HeaderValue::from_static("close"));
+        }
         for (name, value) in outgoing.headers {
             let value = HeaderValue::try_from(value).map_err(|_| unsendable(name))?;
             headers.insert(HeaderName::from_static(name), value);
@@ -110,11 +115,6 @@ impl Client {
             let mut value = HeaderValue::try_from(text).map_err(|_| unsendable(name))?;
             value.set_sensitive(true);
             headers.insert(HeaderName::from_static(name), value);
-        }
-        if outgoing.url.scheme() == "http" {
-            // Local servers close after seconds, or after every stream although they announce to keep the
-            // connection, and a request that meets its end has failed. A new one costs little without TLS.
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let request = self.inner.post(outgoing.url).headers(headers).body(outgoing.body);
         let response = request.send().await.map_err(|error| broken(&error))?;

@@ -182,15 +182,15 @@ async fn a_request_carries_its_key_and_nothing_else_of_ours() {
         let is_own = |line: &&str| !line.starts_with("host:") && !line.starts_with("content-length:");
         heads.push(head.lines().filter(is_own).collect::<Vec<_>>().join("\n"));
     }
-    let own = concat!("connection: close\nuser-agent: sprag/", env!("CARGO_PKG_VERSION"));
-    let common = "content-type: application/json\naccept: text/event-stream";
+    let version = env!("CARGO_PKG_VERSION");
+    let common = "connection: close\ncontent-type: application/json\naccept: text/event-stream";
     let bearer = "authorization: Bearer sk-test-123456";
     let expected = [
         format!(
-            "POST /v1/messages HTTP/1.1\n{common}\nanthropic-version: 2023-06-01\nx-api-key: sk-test-123456\n{own}"
+            "POST /v1/messages HTTP/1.1\n{common}\nanthropic-version: 2023-06-01\nx-api-key: sk-test-123456\nuser-agent: sprag/{version}"
         ),
-        format!("POST /v1/chat/completions HTTP/1.1\n{common}\n{bearer}\n{own}"),
-        format!("POST /v1/responses HTTP/1.1\n{common}\n{bearer}\n{own}"),
+        format!("POST /v1/chat/completions HTTP/1.1\n{common}\n{bearer}\nuser-agent: sprag/{version}"),
+        format!("POST /v1/responses HTTP/1.1\n{common}\n{bearer}\nuser-agent: sprag/{version}"),
     ];
     assert_eq!(heads, expected);
 }
