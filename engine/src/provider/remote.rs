@@ -13,10 +13,11 @@ use model::input::Failure;
 use model::message::AssistantMessage;
 use tokio_util::sync::CancellationToken;
 
-use super::call::{Call, Plan};
+use super::call::{Call, Plan, Respondent};
 use super::endpoint::{Endpoint, sent_tokens};
 use super::http::{Client, Tap};
 use super::reader::Reader;
+use super::recording::RecordTap;
 use super::secret;
 use super::tap::SpoolTap;
 use super::watchdog::{STALL_FACTOR, Watchdog};
@@ -63,6 +64,14 @@ impl Remote {
         model.api_key_env.as_deref().or(usual).map(|name| Profile::ApiKeyEnv(name.to_owned()))
     }
 
+    /// Who sees the call. What the spool has, the recording has already: a call that is taken up from the spool is
+    /// whole in both.
+    fn tap(&self, request: Request, sent: u64) -> Box<dyn Tap> {
+        let recorder = RecordTap::of(&request, &self.endpoint.model).map(|tap| Box::new(tap) as Box<dyn Tap>);
+        let spool = request.spool.map(|spool| Box::new(SpoolTap::new(spool, sent)) as Box<dyn Tap>);
+        Box::new(recorder.into_iter().chain(spool).collect::<Vec<_>>())
+    }
+
     /// The header that carries a key, and what stands before the key in it.
     pub(super) fn key_header(&self) -> (&'static str, &'static str) {
         match self.endpoint.model.api {
@@ -89,12 +98,14 @@ impl ModelProvider for Remote {
             speaker: self.endpoint.speaker.clone(),
             sent,
             outgoing,
-            account: self.account(request.profile.as_deref()),
-            key_header: self.key_header(),
             price: self.endpoint.model.price.clone(),
-            client: self.client.clone(),
+            respondent: Respondent::Server {
+                client: self.client.clone(),
+                account: self.account(request.profile.as_deref()),
+                key_header: self.key_header(),
+            },
             watchdog: Watchdog::new(self.endpoint.model.idle_timeout().unwrap_or_default()),
-            tap: request.spool.map(|spool| Box::new(SpoolTap::new(spool, sent)) as Box<dyn Tap>),
+            tap: Some(self.tap(request, sent)),
         };
         Call::new(plan, abort).into_stream()
     }
