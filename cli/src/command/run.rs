@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::owner::{Ended, Owner, rest_of};
 use crate::screen::Screen;
 use crate::status::Status;
-use crate::text::{count, field};
+use crate::text::{count, field, lost_words};
 use model::guard::retry::ThinkingLevel;
 
 /// Start one run in the current directory and watch it
@@ -27,7 +27,7 @@ Example:
 pub(crate) struct Run {
     /// What the model is asked; `-` reads it from stdin
     prompt: Option<String>,
-    /// Name of a configured model, or rehearsal:FILE
+    /// Name of a configured model, or rehearsal:FILE, or replay:DIR
     #[arg(long, value_name = "M")]
     model: Option<String>,
     /// Session to run in: the model sees what was said in it before [default: a new one]
@@ -63,7 +63,7 @@ pub(crate) struct Run {
     /// A label of the run; may be given more than once
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     labels: Vec<(String, String)>,
-    /// Record the model's answers (not supported yet)
+    /// Record each model call in a new directory; --model replay:DIR plays it
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     /// Print one event a line, as JSON
@@ -73,15 +73,13 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn run(self, context: &Context) -> Result<Status, Failure> {
-        if self.record.is_some() {
-            return Err(Failure::usage("--record is not supported yet; leave it out"));
-        }
         let config = context.config(&self.overrides())?;
         let is_json = self.json;
         let job = self.job(context)?;
         block_on(async {
             let mut owner = Owner::open(context, config)?;
             let mut screen = Screen::new(context.output(), is_json);
+            say_inside(&job, &mut screen)?;
             let watched = watch(&mut owner, job, &mut screen).await;
             let ended = match watched {
                 Ok((handle, Ended::Done(rest))) if rest != Some(Rest::Stopped) => {
@@ -127,9 +125,21 @@ impl Run {
             workspace: Some(workspace),
             tools: self.tools,
             labels: self.labels.into_iter().collect(),
+            record: self.record.map(|dir| context.cwd().join(dir)),
             ..Job::new(prompt)
         })
     }
+}
+
+/// Tools that look through the workspace would find the recording of their own calls.
+fn say_inside(job: &Job, screen: &mut Screen) -> Result<(), Failure> {
+    if let (Some(record), Some(workspace)) = (&job.record, &job.workspace)
+        && record.starts_with(workspace)
+    {
+        let words = "the recording is inside of the workspace, where tools see it grow; a replay may differ";
+        screen.note(&screen.style().warn(words))?;
+    }
+    Ok(())
 }
 
 fn prompt(argument: Option<String>) -> Result<String, Failure> {
@@ -236,6 +246,9 @@ fn say_end(
     }
     let status = style.status(field(&view, "status"));
     screen.note(&format!("{status} {}", style.dim(format!("{} · run {}", facts.join(" · "), run.id))))?;
+    if let Some(lost) = run.recording_lost() {
+        screen.note(&style.warn(lost_words(&lost)))?;
+    }
     match rest {
         Some(Rest::Done { reason: Some(reason), .. }) if !screen.has_shown(reason) => {
             screen.note(&format!("reason: {reason}"))?;

@@ -80,9 +80,11 @@ fn alike(one: &str, other: &str) -> usize {
     one.chars().zip(other.chars()).take_while(|(one, other)| one == other).count()
 }
 
-/// A value in a few words; of a text, the part around its `at`th character.
+/// A value in a few words; of a long text, the part around its `at`th character.
 fn shown(value: Option<&Value>, at: usize) -> String {
     let cut = |text: &str, from: usize| {
+        let is_short = text.chars().nth(SHOWN_CHARS_MAX).is_none();
+        let from = if is_short { 0 } else { from };
         let lead = if from > 0 { "…" } else { "" };
         let part: String = text.chars().skip(from).take(SHOWN_CHARS_MAX).collect();
         let tail = if text.chars().nth(from + SHOWN_CHARS_MAX).is_some() { "…" } else { "" };

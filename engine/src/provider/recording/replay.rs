@@ -161,7 +161,7 @@ impl Tape {
         let Place { turn, attempt } = self.place;
         let recorded = read(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => script(format!(
-                "call {turn}.{attempt} was not recorded: {} has {} calls; record again",
+                "call {turn}.{attempt} was not recorded: {} has no more than {}; record again",
                 self.dir.display(),
                 self.calls()
             )),
@@ -194,10 +194,14 @@ impl Tape {
         }
     }
 
-    fn calls(&self) -> usize {
+    /// How many calls there are, in words.
+    fn calls(&self) -> String {
         let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter(|name| name.ends_with(".request.json")).count()
+        match names.filter(|name| name.ends_with(".request.json")).count() {
+            1 => "1 call".to_owned(),
+            count => format!("{count} calls"),
+        }
     }
 }
 

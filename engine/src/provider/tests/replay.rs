@@ -185,7 +185,7 @@ async fn the_first_difference_is_told_and_nothing_is_answered() {
             (
                 FailureKind::Script,
                 format!(
-                    "call 1.0 was not recorded: {} has 1 calls; record again",
+                    "call 1.0 was not recorded: {} has no more than 1 call; record again",
                     dir.path().join("configured").display()
                 ),
             ),
