@@ -5,7 +5,7 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::mpsc::{Receiver, channel};
 
@@ -54,10 +54,14 @@ impl Server {
 
     /// `[models.m]` at this address.
     fn config(&self, api: &str) -> String {
+        self.config_of("m", api)
+    }
+
+    fn config_of(&self, name: &str, api: &str) -> String {
         let address = &self.address;
         let price = "price = { input = 1.0, output = 2.0 }";
         format!(
-            "[models.m]\napi = \"{api}\"\nbase_url = \"{address}\"\nmodel = \"v\"\napi_key_env = \"KEY_A\"\n{price}\n"
+            "[models.{name}]\napi = \"{api}\"\nbase_url = \"{address}\"\nmodel = \"v\"\napi_key_env = \"KEY_A\"\n{price}\n"
         )
     }
 }
@@ -77,12 +81,27 @@ fn read_request(connection: &mut TcpStream) {
     }
 }
 
-/// A recorded response, with the key in its head.
+/// A recorded response.
+fn plain_response(name: &str) -> Vec<u8> {
+    std::fs::read(root().join(format!("tests/recorded/{name}.http"))).unwrap()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The same with the key in its head.
 fn response(name: &str) -> Vec<u8> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/recorded/{name}.http"));
-    let whole = std::fs::read(file).unwrap();
+    let whole = plain_response(name);
     let end = whole.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
     [&whole[..end], format!("\r\nx-request-id: {KEY}").as_bytes(), &whole[end..]].concat()
+}
+
+/// What a server says that has no such model.
+fn no_model() -> Vec<u8> {
+    let body = r#"{"error":{"type":"not_found_error","message":"model: v"}}"#;
+    let head = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ntransfer-encoding: chunked";
+    format!("{head}\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len()).into()
 }
 
 /// Runs in the workspace of the session, or below it.
@@ -186,14 +205,35 @@ fn a_run_that_was_killed_in_a_call_goes_on_recording_when_it_is_resumed() {
 #[test]
 fn a_replay_that_was_configured_is_a_model_like_others() {
     let session = Session::new();
-    let limit = response("aimock-anthropic-limit");
-    let server = Server::playing(vec![limit, response(STORIES[0].2)]);
+    let server = Server::playing(vec![response(STORIES[0].2)]);
     session.file("sprag.toml", &server.config(STORIES[0].0));
     let recorded = run(&session, &["--model", "m", "--record", "../rec", PROMPT]);
     assert_eq!(status(&recorded), "0", "{}", stderr(&recorded));
+    assert!(!stderr(&recorded).contains("the recording is"), "{}", stderr(&recorded));
     let expected = transcript(&session);
     session.file("sprag.toml", "[models.m]\napi = \"replay\"\nfile = \"../rec\"\n");
     let replayed = run(&session, &["--model", "m", PROMPT]);
+    assert_eq!(status(&replayed), "0", "{}", stderr(&replayed));
+    assert_eq!(transcript(&session), expected);
+}
+
+#[test]
+fn a_run_that_fell_back_is_replayed_by_its_models() {
+    let session = Session::new();
+    let (_, first, second) = STORIES[0];
+    let [one, two] = [vec![no_model()], vec![response(first), response(second)]].map(Server::playing);
+    let fallback = "[defaults]\nmodel = \"one\"\nfallback = [\"two\"]\n";
+    let models = [one.config_of("one", STORIES[1].0), two.config_of("two", STORIES[0].0)].concat();
+    session.file("sprag.toml", &(models + fallback));
+    let recorded = run(&session, &["--record", "../rec", "--session", "s", PROMPT]);
+    assert_eq!(status(&recorded), "0", "{}", stderr(&recorded));
+    let expected = transcript(&session);
+    let several = run(&session, &["--model", "replay:../rec", PROMPT]);
+    assert_eq!(status(&several), "2");
+    assert!(stderr(&several).contains("rec has the recordings of several models"), "{}", stderr(&several));
+    let replay = |name| format!("[models.{name}]\napi = \"replay\"\nfile = \"../rec/{name}\"\n");
+    session.file("sprag.toml", &(replay("one") + &replay("two") + fallback));
+    let replayed = run(&session, &[PROMPT]);
     assert_eq!(status(&replayed), "0", "{}", stderr(&replayed));
     assert_eq!(transcript(&session), expected);
 }
@@ -217,4 +257,50 @@ fn a_recording_holds_one_run() {
     let replayed = run(&session, &["--model", "replay:rec", "--record", "rec2", PROMPT]);
     assert_eq!(status(&replayed), "2");
     assert!(stderr(&replayed).contains("so there is nothing to record"), "{}", stderr(&replayed));
+}
+
+/// Makes the recording of the docs again, without what differs from time to time.
+fn record_example(dir: &Path) {
+    let session = Session::new();
+    let (api, first, second) = STORIES[0];
+    let server = Server::playing(vec![plain_response(first), plain_response(second)]);
+    session.file("sprag.toml", &server.config(api));
+    std::fs::create_dir(session.work().join("project")).unwrap();
+    std::fs::copy(dir.join("project/main.rs"), session.work().join("project/main.rs")).unwrap();
+    let arguments = ["--model", "m", "--record", "rec", "--workspace", "project", PROMPT];
+    let recorded =
+        session.command(&[&["run", "--tools", "ls"], &arguments[..]].concat()).env("KEY_A", KEY).output();
+    assert_eq!(status(&recorded.unwrap()), "0");
+    let rec = session.work().join("rec/m");
+    let place = dir.join("recording/m");
+    std::fs::create_dir_all(&place).unwrap();
+    for name in files(&rec) {
+        let mut bytes = std::fs::read(rec.join(&name)).unwrap();
+        if name == "model.json" {
+            let mut cast: Value = serde_json::from_slice(&bytes).unwrap();
+            let run = "0".repeat(32);
+            cast["run"] = serde_json::json!({ "id": run, "session": run, "workspace": "/home/me/project" });
+            cast["model"]["base_url"] = "http://127.0.0.1:8080/".into();
+            bytes = format!("{cast:#}\n").into_bytes();
+        }
+        std::fs::write(place.join(name), bytes).unwrap();
+    }
+}
+
+/// `BLESS=1` records it again: after a change of what `ls` says of itself, for example.
+#[test]
+fn the_recording_of_the_docs_is_replayed() {
+    let place = "docs/examples/replay";
+    if std::env::var_os("BLESS").is_some() {
+        record_example(&root().join(place));
+    }
+    let session = Session::new();
+    let (model, project) = (format!("replay:{place}/recording"), format!("{place}/project"));
+    let replay = |prompt: &str| {
+        let arguments = ["run", "--model", &model, "--workspace", &project, "--tools", "ls", prompt];
+        session.command(&arguments).current_dir(root()).output().unwrap()
+    };
+    let same = replay(PROMPT);
+    assert_eq!(status(&same), "0", "{}", stderr(&same));
+    assert_eq!(status(&replay("what was the weather")), "1");
 }

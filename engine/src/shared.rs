@@ -24,7 +24,7 @@ use crate::lanes::Lanes;
 use crate::lives::Lives;
 use crate::models::Models;
 use crate::profiles::Profiles;
-use crate::provider::Recording;
+use crate::provider::{Origin, Recording};
 use crate::report::Report;
 use crate::runs::{Runs, lock};
 use crate::suspects::Suspects;
@@ -164,11 +164,10 @@ impl Shared {
     }
 
     /// Where the model calls of a run are recorded, if they are; the same for each driver of the run.
-    pub(crate) fn recording(&self, run: RunId, facts: &JobFacts) -> Option<Arc<Recording>> {
+    pub(crate) fn recording(&self, facts: &JobFacts, origin: &Origin) -> Option<Arc<Recording>> {
         let dir = facts.record.as_ref()?;
-        let workspace = facts.workspace.as_ref().map(|path| path.display().to_string());
-        let new = || Arc::new(Recording::new(dir.clone(), run, workspace.unwrap_or_default()));
-        Some(Arc::clone(lock(&self.recordings).entry(run).or_insert_with(new)))
+        let new = || Arc::new(Recording::new(dir.clone(), origin));
+        Some(Arc::clone(lock(&self.recordings).entry(origin.run).or_insert_with(new)))
     }
 
     /// The tools of a job that names none: the configured ones, and those that the program added.

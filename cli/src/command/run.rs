@@ -1,7 +1,7 @@
 //! `sprag run`: one run, watched to its end.
 
 use std::io::{IsTerminal, Read};
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use engine::config::{Overrides, Usd};
@@ -125,16 +125,28 @@ impl Run {
             workspace: Some(workspace),
             tools: self.tools,
             labels: self.labels.into_iter().collect(),
-            record: self.record.map(|dir| context.cwd().join(dir)),
+            record: self.record.map(|dir| without_dots(&context.cwd().join(dir))),
             ..Job::new(prompt)
         })
     }
 }
 
+/// The path without `.` and `..`, so that it can be compared; it need not exist.
+fn without_dots(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut path, component| {
+        match component {
+            Component::ParentDir => drop(path.pop()),
+            Component::CurDir => {}
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => path.push(component),
+        }
+        path
+    })
+}
+
 /// Tools that look through the workspace would find the recording of their own calls.
 fn say_inside(job: &Job, screen: &mut Screen) -> Result<(), Failure> {
     if let (Some(record), Some(workspace)) = (&job.record, &job.workspace)
-        && record.starts_with(workspace)
+        && record.starts_with(without_dots(workspace))
     {
         let words = "the recording is inside of the workspace, where tools see it grow; a replay may differ";
         screen.note(&screen.style().warn(words))?;

@@ -71,7 +71,7 @@ impl Driver {
             attached,
             run,
             submitted_at: first.at,
-            recording: shared.recording(run, &facts),
+            recording: shared.recording(&facts, &origin),
             origin: Arc::new(origin),
             facts: Arc::new(facts),
             effects: state.effects(),

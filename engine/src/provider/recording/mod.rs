@@ -29,10 +29,10 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use model::RunId;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
+use super::Origin;
 use super::http::Headers;
 use crate::config::Model;
 
@@ -69,8 +69,7 @@ const HEADERS: [&str; 9] = [
 #[derive(Debug, PartialEq, Eq)]
 pub struct Recording {
     dir: PathBuf,
-    run: RunId,
-    workspace: String,
+    run: RunNames,
     /// Why something is missing in it.
     lost: OnceLock<String>,
 }
@@ -81,11 +80,18 @@ pub struct Recording {
 struct Cast {
     format: u32,
     /// The run that was recorded.
-    run: String,
-    /// Its workspace.
-    workspace: String,
+    run: RunNames,
     /// The model, without what is said of its keys.
     model: Model,
+}
+
+/// What a run's requests may hold that is of this run alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunNames {
+    id: String,
+    session: String,
+    workspace: String,
 }
 
 /// The place of a call in its run.
@@ -105,8 +111,8 @@ struct Recorded {
 
 impl Recording {
     /// The recording of a run in a directory.
-    pub(crate) fn new(dir: PathBuf, run: RunId, workspace: String) -> Self {
-        Self { dir, run, workspace, lost: OnceLock::new() }
+    pub(crate) fn new(dir: PathBuf, origin: &Origin) -> Self {
+        Self { dir, run: RunNames::of(origin), lost: OnceLock::new() }
     }
 
     /// Why something is missing in it; none as long as nothing is.
@@ -118,7 +124,7 @@ impl Recording {
     fn lose(&self, error: &io::Error) {
         let dir = self.dir.display();
         if self.lost.set(error.to_string()).is_ok() {
-            tracing::warn!(run = %self.run, %dir, %error, "the run is not recorded any more; it goes on");
+            tracing::warn!(run = self.run.id, %dir, %error, "the run is not recorded any more; it goes on");
         }
     }
 
@@ -126,7 +132,7 @@ impl Recording {
     fn open(&self, name: &str, model: &Model) -> io::Result<PathBuf> {
         let dir = self.dir.join(file_name(name));
         match Cast::read(&dir) {
-            Ok(cast) if cast.run == self.run.to_string() => {}
+            Ok(cast) if cast.run.id == self.run.id => {}
             Ok(_) => return Err(io::Error::other("the directory holds the recording of another run")),
             // One that a crash has left half written is written again.
             Err(_) => self.cast(model).write(&dir)?,
@@ -142,7 +148,7 @@ impl Recording {
             file: None,
             ..model.clone()
         };
-        Cast { format: FORMAT, run: self.run.to_string(), workspace: self.workspace.clone(), model }
+        Cast { format: FORMAT, run: self.run.clone(), model }
     }
 }
 
@@ -158,6 +164,13 @@ impl Cast {
     fn write(&self, dir: &Path) -> io::Result<()> {
         std::fs::create_dir_all(dir)?;
         std::fs::write(dir.join(CAST), format!("{:#}\n", serde_json::to_value(self)?))
+    }
+}
+
+impl RunNames {
+    fn of(origin: &Origin) -> Self {
+        let Origin { run, session, workspace, .. } = origin;
+        Self { id: run.to_string(), session: session.clone(), workspace: workspace.clone() }
     }
 }
 

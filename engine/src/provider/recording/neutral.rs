@@ -1,28 +1,39 @@
-//! What may differ between a recorded run and its replay without being a difference: the workspace and the run's id.
+//! What may differ between a recorded run and its replay without being a difference: the workspace, the run's id and the
+//! session's key.
 //!
 //! Owns the words that stand for them. Nothing else is forgiven: the time that a tool tells, for example, is a difference.
 
 use serde_json::Value;
 
-/// Names, each with the word that stands for it; longer ones first.
+use super::RunNames;
+
+/// Names of the two runs, for which words stand.
 #[derive(Clone, Debug)]
-pub(super) struct Neutral(Vec<(String, &'static str)>);
+pub(super) struct Neutral {
+    /// Found anywhere in a text; longer ones first.
+    names: Vec<(String, &'static str)>,
+    /// Any word can be the key of a session, so only a text that is nothing else is one.
+    sessions: [String; 2],
+}
 
 impl Neutral {
-    /// The workspaces and the ids of a run and its replay.
-    pub(super) fn new(workspaces: [&str; 2], runs: [&str; 2]) -> Self {
-        let places = workspaces.map(|path| (path.trim_end_matches('/').to_owned(), "{{workspace}}"));
-        let runs = runs.map(|run| (run.to_owned(), "{{run}}"));
-        let mut names: Vec<_> = places.into_iter().chain(runs).filter(|(name, _)| !name.is_empty()).collect();
+    /// The names of a run and its replay.
+    pub(super) fn new(runs: [&RunNames; 2]) -> Self {
+        let places = runs.map(|run| (run.workspace.trim_end_matches('/').to_owned(), "{{workspace}}"));
+        let ids = runs.map(|run| (run.id.clone(), "{{run}}"));
+        let mut names: Vec<_> = places.into_iter().chain(ids).filter(|(name, _)| !name.is_empty()).collect();
         names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
-        Self(names)
+        Self { names, sessions: runs.map(|run| run.session.clone()) }
     }
 
     /// The value with words in place of names, in each of its texts.
     pub(super) fn of(&self, value: &mut Value) {
         match value {
+            Value::String(text) if !text.is_empty() && self.sessions.contains(text) => {
+                *text = "{{session}}".to_owned();
+            }
             Value::String(text) => {
-                for (name, word) in &self.0 {
+                for (name, word) in &self.names {
                     if text.contains(name.as_str()) {
                         *text = replaced(text, name, word);
                     }
@@ -52,16 +63,25 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn neutral(runs: [[&str; 3]; 2]) -> Neutral {
+        let [one, other] = runs.map(|names| {
+            let [id, session, workspace] = names.map(str::to_owned);
+            RunNames { id, session, workspace }
+        });
+        Neutral::new([&one, &other])
+    }
+
     #[test]
-    fn workspace_and_run_have_words_in_every_text() {
-        let neutral = Neutral::new(["/tmp/a/", "/tmp/a/b"], ["0011", "2233"]);
-        let mut value = json!({ "/tmp/a": ["in /tmp/a.", { "x": "/tmp/a/b/c /tmp/ab /tmp/a" }], "n": 0, "r": "2233-1 0011" });
+    fn workspace_run_and_session_have_words_in_every_text() {
+        let neutral = neutral([["0011", "s", "/tmp/a/"], ["2233", "2233", "/tmp/a/b"]]);
+        let mut value = json!({ "/tmp/a": ["in /tmp/a.", { "x": "/tmp/a/b/c /tmp/ab /tmp/a" }], "n": 0, "r": "2233-1 0011", "k": ["s", "2233", "s 2233"] });
         neutral.of(&mut value);
         assert_eq!(
             value,
             json!({
                 "/tmp/a": ["in {{workspace}}.", { "x": "{{workspace}}/c /tmp/ab {{workspace}}" }],
                 "n": 0, "r": "2233-1 {{run}}",
+                "k": ["{{session}}", "{{session}}", "s {{run}}"],
             })
         );
     }
@@ -69,7 +89,7 @@ mod tests {
     #[test]
     fn a_root_as_workspace_is_no_name() {
         let mut value = json!("/usr/bin");
-        Neutral::new(["/", ""], ["", ""]).of(&mut value);
+        neutral([["", "", "/"], ["", "", ""]]).of(&mut value);
         assert_eq!(value, json!("/usr/bin"));
     }
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::neutral::Neutral;
-use super::{CAST, Cast, Place, Recorded, difference, read};
+use super::{CAST, Cast, Place, Recorded, RunNames, difference, read};
 use crate::provider::call::{Call, Plan, Respondent};
 use crate::provider::endpoint::{Endpoint, sent_tokens};
 use crate::provider::fault::Fault;
@@ -64,8 +64,8 @@ impl Replay {
             let path = path.to_owned();
             RecordingError::Unreadable { path, reason }
         };
-        let path = path::absolute(path).map_err(|error| unreadable(path, error.to_string()))?;
-        let dir = only_model(path)?;
+        let absolute = path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let dir = only_model(absolute.canonicalize().unwrap_or(absolute))?;
         let cast = Cast::read(&dir).map_err(|error| unreadable(&dir, error.to_string()))?;
         let endpoint = Endpoint::new(cast.model.clone()).map_err(|reason| unreadable(&dir, reason))?;
         Ok(Self { dir, cast, endpoint })
@@ -104,14 +104,10 @@ impl ModelProvider for Replay {
             Ok(outgoing) => outgoing,
             Err(fault) => return self.endpoint.refusal(fault),
         };
-        let origin = &request.origin;
         let tape = Tape {
             dir: self.dir.clone(),
             place: Place { turn: request.turn, attempt: request.attempt },
-            neutral: Neutral::new(
-                [&self.cast.workspace, &origin.workspace],
-                [&self.cast.run, &origin.run.to_string()],
-            ),
+            neutral: Neutral::new([&self.cast.run, &RunNames::of(&request.origin)]),
         };
         let plan = Plan {
             speaker: self.endpoint.speaker.clone(),
@@ -132,7 +128,7 @@ impl ModelProvider for Replay {
 
     /// The directory and the run that was recorded in it: a resumed replay goes on with the same recording.
     fn identity(&self) -> String {
-        format!("{}#{}", self.dir.display(), self.cast.run)
+        format!("{}#{}", self.dir.display(), self.cast.run.id)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The form of the files: names, heads, what is left out.
 
+use model::RunId;
+
 use super::*;
 use crate::config::Api;
 
@@ -40,7 +42,7 @@ fn what_is_said_of_keys_is_left_out() {
         max_output: Some(7),
         ..Model::new(Api::OpenaiChat)
     };
-    let recording = Recording::new(PathBuf::new(), RunId([1; 16]), "/w".to_owned());
+    let recording = Recording::new(PathBuf::new(), &Origin::default());
     let expected = Model {
         base_url: Some("https://host:8/path".to_owned()),
         profiles: Vec::new(),
@@ -53,7 +55,8 @@ fn what_is_said_of_keys_is_left_out() {
 #[test]
 fn a_model_is_written_once_for_its_run_and_again_if_a_crash_has_cut_it() {
     let dir = tempfile::tempdir().unwrap();
-    let recording = |run| Recording::new(dir.path().to_owned(), RunId([run; 16]), "/w".to_owned());
+    let origin = |run| Origin { run: RunId([run; 16]), ..Origin::default() };
+    let recording = |run| Recording::new(dir.path().to_owned(), &origin(run));
     let model = Model::new(Api::OpenaiChat);
     let place = recording(1).open("m", &model).unwrap();
     let cast = Cast::read(&place).unwrap();

@@ -36,8 +36,7 @@ fn asked(run: u8, workspace: &str, prompt: &str) -> Request {
 }
 
 fn recording(dir: &Path, request: &Request) -> Arc<Recording> {
-    let Origin { run, workspace, .. } = &*request.origin;
-    Arc::new(Recording::new(dir.to_owned(), *run, workspace.clone()))
+    Arc::new(Recording::new(dir.to_owned(), &request.origin))
 }
 
 /// Everything that a call tells, without its time.
