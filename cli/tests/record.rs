@@ -6,7 +6,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use rustix::process::Signal;
@@ -188,7 +188,13 @@ fn a_run_that_was_killed_in_a_call_goes_on_recording_when_it_is_resumed() {
     let server = Server::playing(vec![response(first), cut, whole]);
     session.file("sprag.toml", &server.config(api));
     let arguments = ["run", "--tools", "ls,find", "--model", "m", "--record", "../rec", PROMPT];
-    let mut killed = session.command(&arguments).env("KEY_A", KEY).spawn().unwrap();
+    let mut killed = session
+        .command(&arguments)
+        .env("KEY_A", KEY)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     server.played.recv().unwrap();
     server.played.recv().unwrap();
     signal(&killed, Signal::KILL);
@@ -257,6 +263,20 @@ fn a_recording_holds_one_run() {
     let replayed = run(&session, &["--model", "replay:rec", "--record", "rec2", PROMPT]);
     assert_eq!(status(&replayed), "2");
     assert!(stderr(&replayed).contains("so there is nothing to record"), "{}", stderr(&replayed));
+}
+
+#[test]
+fn a_disk_that_fails_costs_the_recording_and_the_end_says_so() {
+    let session = Session::new();
+    let server = Server::playing(vec![response(STORIES[0].2)]);
+    // No file system takes a name as long as this one.
+    let name = "m".repeat(300);
+    session.file("sprag.toml", &server.config_of(&name, STORIES[0].0));
+    let ended = run(&session, &["--model", &name, "--record", "../rec", PROMPT]);
+    assert_eq!(status(&ended), "0");
+    let said = stderr(&ended);
+    let words = "the recording is not whole (File name too long (os error 36)); the run is: record again";
+    assert!(said.lines().last().is_some_and(|line| line.starts_with(words)), "{said}");
 }
 
 /// Makes the recording of the docs again, without what differs from time to time.

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use model::encode::Encoded;
@@ -72,12 +72,9 @@ impl Submitting {
 /// stops at every checkpoint for its abort, as it does for sources.
 pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) -> Result<Submitting, Error> {
     let (model, provider) = check(shared, job)?;
-    if let Some(dir) = &job.record {
-        let made = std::fs::create_dir_all(dir);
-        made.map_err(|error| Error::Job(format!("{} cannot be made: {error}", dir.display())))?;
-    }
     let at = shared.clock.now();
     let mut job = job.clone();
+    job.record = job.record.as_deref().map(made).transpose()?;
     if job.workspace.is_none() && job.batch.is_some() && job.custom_id.is_some() {
         job.workspace = shared.dir.as_deref().map(|dir| keys::own_workspace(dir, run));
     }
@@ -130,6 +127,14 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
         durability: Durability::Durable,
     });
     Ok(Submitting { run, lane, ticket })
+}
+
+/// A directory to record in, by its absolute path.
+fn made(dir: &Path) -> Result<PathBuf, Error> {
+    let made = std::path::absolute(dir).and_then(|dir| std::fs::create_dir_all(&dir).map(|()| dir));
+    let words =
+        |error| format!("{} cannot be made: {error}; name another directory to record in", dir.display());
+    made.map_err(|error| Error::Job(words(error)))
 }
 
 /// The models that may be asked for a job. Whoever asks for another model than the default wants just that one.

@@ -27,7 +27,7 @@ Example:
 pub(crate) struct Run {
     /// What the model is asked; `-` reads it from stdin
     prompt: Option<String>,
-    /// Name of a configured model, or rehearsal:FILE, or replay:DIR
+    /// Name of a configured model, rehearsal:FILE or replay:DIR
     #[arg(long, value_name = "M")]
     model: Option<String>,
     /// Session to run in: the model sees what was said in it before [default: a new one]
@@ -79,7 +79,6 @@ impl Run {
         block_on(async {
             let mut owner = Owner::open(context, config)?;
             let mut screen = Screen::new(context.output(), is_json);
-            say_inside(&job, &mut screen)?;
             let watched = watch(&mut owner, job, &mut screen).await;
             let ended = match watched {
                 Ok((handle, Ended::Done(rest))) if rest != Some(Rest::Stopped) => {
@@ -144,14 +143,9 @@ fn without_dots(path: &Path) -> PathBuf {
 }
 
 /// Tools that look through the workspace would find the recording of their own calls.
-fn say_inside(job: &Job, screen: &mut Screen) -> Result<(), Failure> {
-    if let (Some(record), Some(workspace)) = (&job.record, &job.workspace)
-        && record.starts_with(without_dots(workspace))
-    {
-        let words = "the recording is inside of the workspace, where tools see it grow; a replay may differ";
-        screen.note(&screen.style().warn(words))?;
-    }
-    Ok(())
+fn records_inside(job: &Job) -> bool {
+    let workspace = job.workspace.as_deref().map(without_dots);
+    job.record.as_ref().zip(workspace).is_some_and(|(record, workspace)| record.starts_with(workspace))
 }
 
 fn prompt(argument: Option<String>) -> Result<String, Failure> {
@@ -183,7 +177,12 @@ async fn watch(
 ) -> Result<(RunHandle, Ended<Option<Rest>>), Failure> {
     let engine = owner.engine.clone();
     let left = engine.live_runs()?;
+    let is_inside = records_inside(&job);
     let handle = engine.submit(job).await?;
+    if is_inside {
+        let words = "the recording is inside of the workspace, where tools see it grow: a replay may differ";
+        screen.note(&screen.style().warn(words))?;
+    }
     if left.contains(&handle.id) {
         // Its key is that of a run that a stop or a crash has left.
         engine.resume(Some(&[handle.id]))?;
@@ -258,9 +257,7 @@ fn say_end(
     }
     let status = style.status(field(&view, "status"));
     screen.note(&format!("{status} {}", style.dim(format!("{} · run {}", facts.join(" · "), run.id))))?;
-    if let Some(lost) = run.recording_lost() {
-        screen.note(&style.warn(lost_words(&lost)))?;
-    }
+    say_lost(run, screen)?;
     match rest {
         Some(Rest::Done { reason: Some(reason), .. }) if !screen.has_shown(reason) => {
             screen.note(&format!("reason: {reason}"))?;
@@ -281,6 +278,14 @@ fn say_end(
     Ok(())
 }
 
+/// What is missing in the recording of the run.
+fn say_lost(run: &RunHandle, screen: &mut Screen) -> Result<(), Failure> {
+    if let Some(lost) = run.recording_lost() {
+        screen.note(&screen.style().warn(lost_words(&lost)))?;
+    }
+    Ok(())
+}
+
 async fn say_stop(
     context: &Context,
     run: &RunHandle,
@@ -292,6 +297,7 @@ async fn say_stop(
         say_end(context, run, rest.as_ref(), screen)?;
         return Ok(Status::of_rest(rest.as_ref()));
     }
+    say_lost(run, screen)?;
     screen.note(&format!("stopped; to continue: {}", context.next(&format!("resume {}", run.id))))?;
     Ok(status)
 }

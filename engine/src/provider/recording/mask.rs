@@ -27,11 +27,13 @@ impl Mask {
         let Some(last) = self.key.len().checked_sub(1) else { return std::mem::take(&mut self.held) };
         let mut at = 0;
         while let Some(found) = self.held.get(at..).and_then(|rest| position(rest, &self.key)) {
-            at += found + self.key.len();
-            self.held[at - self.key.len()..at].fill(COVER);
+            let key = at + found..at + found + self.key.len();
+            at = key.end;
+            self.held.get_mut(key).into_iter().for_each(|key| key.fill(COVER));
         }
         let longest = last.min(self.held.len() - at);
-        let begun = (0..=longest).rev().find(|&len| self.held.ends_with(&self.key[..len])).unwrap_or(0);
+        let is_begun = |len: &usize| self.key.get(..*len).is_some_and(|begun| self.held.ends_with(begun));
+        let begun = (0..=longest).rev().find(is_begun).unwrap_or(0);
         let kept = self.held.split_off(self.held.len() - begun);
         std::mem::replace(&mut self.held, kept)
     }

@@ -3,6 +3,7 @@
 //! Owns the comparison of each request with the recorded one. It must never answer a request that differs, and never
 //! use the network: what it answers is read like a response that arrives, byte for byte.
 
+use std::fmt::Display;
 use std::io;
 use std::path::{self, Path, PathBuf};
 use std::time::Duration;
@@ -155,17 +156,18 @@ impl Tape {
     fn compare(&self, body: &[u8]) -> Result<(), Fault> {
         let path = self.place.request(&self.dir);
         let Place { turn, attempt } = self.place;
-        let recorded = read(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => script(format!(
-                "call {turn}.{attempt} was not recorded: {} has no more than {}; record again",
-                self.dir.display(),
-                self.calls()
-            )),
-            _ => script(format!("{} cannot be read: {error}; record again", path.display())),
-        })?;
-        let unreadable = |error| script(format!("{}: {error}; record again", path.display()));
-        let mut recorded: Value = serde_json::from_slice(&recorded).map_err(unreadable)?;
-        let mut present: Value = serde_json::from_slice(body).map_err(unreadable)?;
+        let recorded = match read(&path) {
+            Ok(recorded) => recorded,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let (dir, calls) = (self.dir.display(), self.calls());
+                let words = format!("call {turn}.{attempt} was not recorded: {dir} has no more than {calls}");
+                return Err(script(format!("{words}; record again")));
+            }
+            Err(error) => return Err(unreadable(&path, error)),
+        };
+        let mut recorded: Value =
+            serde_json::from_slice(&recorded).map_err(|error| unreadable(&path, error))?;
+        let mut present: Value = serde_json::from_slice(body).map_err(|error| unreadable(&path, error))?;
         self.neutral.of(&mut recorded);
         self.neutral.of(&mut present);
         match difference::first(&recorded, &present) {
@@ -186,7 +188,7 @@ impl Tape {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(Fault::new(FailureKind::Connection, "no response to this call was recorded"))
             }
-            Err(error) => Err(script(format!("{} cannot be read: {error}; record again", path.display()))),
+            Err(error) => Err(unreadable(&path, error)),
         }
     }
 
@@ -199,6 +201,10 @@ impl Tape {
             count => format!("{count} calls"),
         }
     }
+}
+
+fn unreadable(path: &Path, error: impl Display) -> Fault {
+    script(format!("{} cannot be read: {error}; record again", path.display()))
 }
 
 /// What goes wrong with a recording is nothing that another try or another model could mend.

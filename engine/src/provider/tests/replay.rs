@@ -177,7 +177,9 @@ async fn the_first_difference_is_told_and_nothing_is_answered() {
         ),
         (
             Request { tools: Arc::default(), ..same("/v") },
-            differs("/tools: recorded [{\"type\":\"function\",\"function\":{\"name\":\"ls\",…, now nothing"),
+            differs(
+                "/tools: recorded [{\"type\":\"function\",\"function\":{\"name\":\"ls\",\"des…, now nothing",
+            ),
         ),
         (
             Request { turn: 1, ..same("/v") },
