@@ -59,10 +59,8 @@ impl Server {
 
     fn config_of(&self, name: &str, api: &str) -> String {
         let address = &self.address;
-        let price = "price = { input = 1.0, output = 2.0 }";
-        format!(
-            "[models.{name}]\napi = \"{api}\"\nbase_url = \"{address}\"\nmodel = \"v\"\napi_key_env = \"KEY_A\"\n{price}\n"
-        )
+        let place = format!("[models.{name}]\napi = \"{api}\"\nbase_url = \"{address}\"\nmodel = \"v\"\n");
+        place + "api_key_env = \"KEY_A\"\nprice = { input = 1.0, output = 2.0 }\n"
     }
 }
 

@@ -187,8 +187,8 @@ pub(crate) fn check<'a>(
     Ok((model, provider))
 }
 
-/// Refuses to record what has no raw responses, and to mix two recordings. A job that is repeated under its key goes on
-/// with its own.
+/// Refuses to record what has no raw responses, and to mix two recordings. A job that is repeated under its
+/// key goes on with its own.
 fn check_recordable(
     shared: &Shared,
     job: &Job,
