@@ -32,7 +32,7 @@ const TRIALS_MAX: usize = 8;
 pub struct Trial {
     /// Name of the model.
     pub model: String,
-    /// The protocol it speaks. A rehearsal is not called: its script is read.
+    /// The protocol it speaks. A rehearsal or a replay is not called: its file is read.
     pub api: Api,
     /// Name of the profile whose key paid; none: the model's own key did, or none was wanted.
     pub profile: Option<String>,
@@ -142,6 +142,7 @@ impl Candidate {
             messages: vec![Arc::new(Prepared { message: Message::User(prompt), hash: [0; 32] })],
             tools: Arc::new([]),
             spool: None,
+            recording: None,
         }
     }
 
