@@ -103,6 +103,24 @@ fn a_run_that_is_killed_in_an_answer_makes_as_many_calls_as_it_says() {
 }
 
 #[test]
+fn a_run_that_was_recorded_is_replayed_without_its_provider() {
+    let Some(aimock) = peers::aimock() else { return };
+    for api in APIS {
+        let session = Session::new();
+        let test = format!("recorded-{api}");
+        session.file("sprag.toml", &models(&aimock.of_test(&test), "tools", ""));
+        session.file("main.rs", "");
+        let told = ["--tools", "ls,find", "What is there?"];
+        let recording = session.work().with_file_name("recording").display().to_string();
+        succeeds(&session, &[&["run", "--model", api, "--record", &recording], &told[..]].concat());
+        let replay = format!("replay:{recording}");
+        succeeds(&session, &[&["run", "--model", &replay], &told[..]].concat());
+        assert_eq!(aimock.witnessed(&test).len(), 2, "{api}");
+        succeeds(&session, &["doctor", "models", &replay]);
+    }
+}
+
+#[test]
 fn a_batch_of_a_real_model_calls_tools_until_its_cap_and_can_be_cancelled() {
     let Some(llama) = peers::llama() else { return };
     let session = Session::new();

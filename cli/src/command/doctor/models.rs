@@ -12,10 +12,10 @@ use crate::text::{clean, gist};
 /// Call each configured model once, with each of its profiles: which work, and what to do about the others
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each call asks for one word and costs a few tokens; a rehearsal costs nothing, its script is read.
-No run is made and nothing is journaled, so an engine may be at work. A call without an answer
-after a minute has failed. Ends with 0 if all work, with 1 otherwise, with 2 for a name that is not
-configured.
+Each call asks for one word and costs a few tokens; a rehearsal or a replay costs nothing, its
+file is read. No run is made and nothing is journaled, so an engine may be at work. A call without
+an answer after a minute has failed. Ends with 0 if all work, with 1 otherwise, with 2 for a name
+that is not configured.
 
 Example:
   sprag doctor models")]
