@@ -411,6 +411,11 @@ impl Engine {
         accept::check(&self.shared, job).map(|_| ())
     }
 
+    /// Says whether a cap in dollars would stop the run that a job becomes.
+    pub fn check_priced(&self, job: &Job) -> Result<(), Error> {
+        accept::check_priced(&self.shared, job)
+    }
+
     /// The store, for reading.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.shared.store

@@ -13,6 +13,7 @@ use futures_util::stream::BoxStream;
 use model::answer::{settle, unusable};
 use model::input::{Failure, FailureKind};
 use model::message::{AssistantMessage, StopReason, Usage};
+use model::phase::StreamStage;
 use model::{Block, Effect, Fact, Message, Millis, Phase};
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,7 @@ use super::{ABORT_GRACE, Driver};
 use crate::crash_point;
 use crate::error::Error;
 use crate::event::{AgentEvent, Stamped, opening};
+use crate::job::ModelFacts;
 use crate::provider::{ModelProvider, StreamEvent, Update, UpdateKind};
 use crate::runs::Live;
 use crate::spool::Spool;
@@ -32,6 +34,8 @@ pub(super) struct ModelCall {
     /// The model's name, and when the call began.
     model: String,
     at: Millis,
+    /// How its answer will be named, if that is known.
+    served: Option<Box<ModelFacts>>,
     stream: BoxStream<'static, StreamEvent>,
     /// What has arrived; none before the first part.
     partial: Option<Box<AssistantMessage>>,
@@ -112,7 +116,7 @@ impl ModelCall {
 
     /// The answer so far.
     fn partial(&mut self) -> &mut AssistantMessage {
-        self.partial.get_or_insert_with(|| Box::new(opening(&self.model, self.at)))
+        self.partial.get_or_insert_with(|| Box::new(opening(&self.model, self.served.as_deref(), self.at)))
     }
 
     fn aborted(&mut self) -> AssistantMessage {
@@ -182,6 +186,7 @@ impl Driver {
             attempt,
             model: self.model_name().to_owned(),
             at: self.shared.clock.now(),
+            served: self.facts.served(&self.state.core.model).cloned().map(Box::new),
             stream,
             partial: None,
             is_opening: false,
@@ -240,6 +245,10 @@ impl Driver {
     async fn open_stream(&mut self) -> Result<(), Error> {
         if let Some(call) = &mut self.model {
             call.is_opening = false;
+        }
+        // A call that was taken up may have been opened by a former owner.
+        if let Phase::Stream { stage: StreamStage::Open, .. } = self.state.core.phase {
+            return Ok(());
         }
         self.step(None, Fact::StreamOpened).await
     }

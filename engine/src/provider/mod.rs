@@ -43,6 +43,7 @@ pub use rehearsal::{Rehearsal, SCRIPT_BYTES_MAX, ScriptError};
 pub(crate) use http::Client;
 pub(crate) use remote::Remote;
 
+use crate::job::ModelFacts;
 pub use crate::spool::{Spool, Spooled};
 use crate::tool::ToolSpec;
 
@@ -183,6 +184,12 @@ pub trait ModelProvider: Send + Sync {
     /// Makes the call. Nothing happens before the stream is polled. When `abort` is cancelled the stream ends soon, in
     /// a `Done` with stop reason `aborted` and what had arrived, or in a `Failed`.
     fn stream(&self, request: Request, abort: CancellationToken) -> BoxStream<'static, StreamEvent>;
+
+    /// What runs keep of a model that is served somewhere, so that its answers can be named before they are there, and it
+    /// is known whether money is counted.
+    fn facts(&self) -> Option<ModelFacts> {
+        None
+    }
 
     /// How long nothing may arrive, from the start of a call to its first event and between two events, before the
     /// engine gives it up; none: for ever. The provider need not watch the time itself.

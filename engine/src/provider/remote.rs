@@ -31,6 +31,7 @@ use super::{
 };
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Api, Model, Profile};
+use crate::job::ModelFacts;
 
 /// Raised whenever equal requests get other bytes.
 const CONVERTER_VERSION: u16 = 1;
@@ -172,6 +173,11 @@ impl ModelProvider for Remote {
             Some((event, call))
         })
         .boxed()
+    }
+
+    fn facts(&self) -> Option<ModelFacts> {
+        let Speaker { api, provider, model } = self.speaker.clone();
+        Some(ModelFacts { api: api.to_string(), provider, model, is_unpriced: self.model.price.is_none() })
     }
 
     /// The call itself watches the bytes. The engine's watch is for what arrives and tells nothing: a protocol has
