@@ -6,6 +6,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
 use model::input::{Failure, FailureKind};
 use model::message::{AssistantMessage, StopReason};
 use tokio_util::sync::CancellationToken;
@@ -81,6 +83,15 @@ impl Call {
         let Plan { speaker, sent, outgoing, account, key_header, price, client, watchdog, tap } = plan;
         let stage = Stage::Ready(Box::new(Ready { outgoing, account, key_header, client, tap }));
         Self { speaker, sent, price, watchdog, abort, stage, key: None, told: VecDeque::new() }
+    }
+
+    /// The call as a stream; nothing happens before it is polled.
+    pub(super) fn into_stream(self) -> BoxStream<'static, StreamEvent> {
+        stream::unfold(Box::new(self), |mut call| async move {
+            let event = call.next().await?;
+            Some((event, call))
+        })
+        .boxed()
     }
 
     /// The next event; none after the last.

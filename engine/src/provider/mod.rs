@@ -10,6 +10,7 @@ mod call_ids;
 mod classify;
 mod conversation;
 mod draft;
+mod endpoint;
 mod fault;
 mod fields;
 mod grammar;

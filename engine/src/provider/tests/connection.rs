@@ -114,7 +114,7 @@ fn call_with(
     let plan = Plan {
         speaker: speaker(api),
         sent: 100,
-        outgoing: remote.outgoing(&request([user(vec![text("hi")])], &[])).unwrap(),
+        outgoing: remote.endpoint.outgoing(&request([user(vec![text("hi")])], &[])).unwrap(),
         account,
         key_header: remote.key_header(),
         price: None,
