@@ -353,6 +353,7 @@ impl Engine {
         self.shared.stop.cancel();
         self.driving.until(|driving| driving.count.load(Ordering::Acquire) == 0).await;
         self.shared.lives.end(&self.shared).await;
+        self.shared.models.quiet().await;
     }
 
     /// Stops once open turns have ended: no further turn and no further run begins meanwhile.

@@ -49,6 +49,10 @@ pub(super) struct ModelCall {
     reserved: Usage,
     /// Where the raw response is kept, if it is.
     spool: Option<Box<Spool>>,
+    /// The provider goes on with the answer when the call is dropped.
+    pub(super) is_lasting: bool,
+    /// A dead engine made it, and it is not known yet whether its answer is found.
+    pub(super) is_sought: bool,
 }
 
 /// What the stream told.
@@ -63,6 +67,8 @@ pub(crate) enum ModelNews {
     Answered(Box<AssistantMessage>),
     /// The call failed.
     Failed(Failure),
+    /// What a dead engine had asked for was not found.
+    Lost,
 }
 
 impl ModelCall {
@@ -106,6 +112,7 @@ impl ModelCall {
                 }
                 Some(StreamEvent::Done(message)) => ModelNews::Answered(message),
                 Some(StreamEvent::Failed(failure)) => ModelNews::Failed(failure),
+                Some(StreamEvent::Lost) => ModelNews::Lost,
                 None => {
                     let words = "the stream ended without an answer";
                     ModelNews::Failed(Failure::new(FailureKind::Missing, words))
@@ -194,11 +201,14 @@ impl Driver {
             watchdog: None,
             reserved: self.state.core.spent.reserved,
             spool: spool.map(Box::new),
+            is_lasting: provider.has_lasting_responses(),
+            is_sought: false,
         }
     }
 
     /// Takes in what the stream told.
     pub(crate) async fn take_news(&mut self, news: ModelNews) -> Result<(), Error> {
+        self.note_found(&news);
         match news {
             ModelNews::Nothing => Ok(()),
             ModelNews::Opened => self.open_stream().await,
@@ -215,6 +225,11 @@ impl Driver {
             ModelNews::Failed(failure) => {
                 let fact = self.call_failed(failure);
                 self.end_call(fact).await
+            }
+            ModelNews::Lost => {
+                let Some(call) = self.model.take() else { return Ok(()) };
+                self.forget_spool(call.turn, call.attempt);
+                self.step(Some(call.effect()), Fact::ModelInterrupted { usage: None }).await
             }
         }
     }

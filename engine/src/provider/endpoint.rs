@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use model::input::{Failure, FailureKind};
 use model::message::{AssistantMessage, Block};
-use reqwest::Url;
+use reqwest::{Method, Url};
 use serde_json::Value;
 
 use super::ask::{Ask, output_max, vendor_name};
@@ -40,7 +40,7 @@ const ANTHROPIC_VERSION: &str = "2023-06-01";
 pub(super) struct Endpoint {
     pub(super) model: Model,
     pub(super) speaker: Speaker,
-    url: Url,
+    pub(super) url: Url,
 }
 
 impl Endpoint {
@@ -82,7 +82,7 @@ impl Endpoint {
         if self.model.api == Api::AnthropicMessages {
             headers.push(("anthropic-version", ANTHROPIC_VERSION.to_owned()));
         }
-        Ok(Outgoing { url: self.url.clone(), headers, body })
+        Ok(Outgoing { method: Method::POST, url: self.url.clone(), headers, body })
     }
 
     /// What is committed of a request before it is sent.

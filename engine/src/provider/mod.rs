@@ -5,6 +5,7 @@
 
 mod anthropic;
 mod ask;
+mod background;
 mod call;
 mod call_ids;
 mod classify;
@@ -108,7 +109,7 @@ pub struct Intent {
     pub reserve: Usage,
 }
 
-/// What a stream tells, in order. It ends with `Done` or `Failed`; nothing follows them.
+/// What a stream tells, in order. It ends with `Done`, `Failed` or `Lost`; nothing follows them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamEvent {
     /// The first byte of the answer arrived.
@@ -119,6 +120,28 @@ pub enum StreamEvent {
     Done(Box<AssistantMessage>),
     /// The call failed.
     Failed(Failure),
+    /// The rest of an answer was not found: the call counts as lost, and is made again. Only what
+    /// [`ModelProvider::take_up`] gives may end so.
+    Lost,
+}
+
+/// A call that a dead engine had made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// What was kept of its response.
+    pub kept: Spooled,
+    /// Where that is, and where the rest is kept.
+    pub spool: Spool,
+    /// Name of the profile whose key pays; none: the model's own key does.
+    pub profile: Option<String>,
+}
+
+/// A call that was taken up.
+pub enum TakenUp {
+    /// All of its answer was there.
+    Answered(BoxStream<'static, StreamEvent>),
+    /// The answer goes on at its provider. The stream ends in `Lost` if the rest is not found.
+    GoesOn(BoxStream<'static, StreamEvent>),
 }
 
 /// A part of an answer, as it arrives.
@@ -205,8 +228,14 @@ pub trait ModelProvider: Send + Sync {
 
     /// Takes up a call that a dead engine had made, from what was kept of its response, so that nothing is asked again that
     /// was paid for. None: nothing can be made of it, and the call is made again.
-    fn take_up(&self, _kept: Spooled, _abort: CancellationToken) -> Option<BoxStream<'static, StreamEvent>> {
+    fn take_up(&self, _call: Unfinished, _abort: CancellationToken) -> Option<TakenUp> {
         None
+    }
+
+    /// True if an answer goes on at its provider when the connection is closed, and can be taken up: an engine that stops
+    /// leaves the call to the next one.
+    fn has_lasting_responses(&self) -> bool {
+        false
     }
 
     /// What must still be as it was when the run started, for example a script's path and hash; journaled with the run

@@ -13,14 +13,17 @@ use model::input::Failure;
 use model::message::AssistantMessage;
 use tokio_util::sync::CancellationToken;
 
-use super::call::{Call, Plan};
+use super::background::Background;
+use super::call::{Call, Plan, Rest};
 use super::endpoint::{Endpoint, sent_tokens};
 use super::http::{Client, Tap};
-use super::reader::Reader;
+use super::reader::{Reader, Speaker};
 use super::secret;
 use super::tap::SpoolTap;
 use super::watchdog::{STALL_FACTOR, Watchdog};
-use super::{Intent, ModelProvider, Request, Spooled, StreamEvent, price};
+use super::{
+    Intent, ModelProvider, Request, Spooled, StreamEvent, TakenUp, Unfinished, openai_responses, price,
+};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Api, Model, Profile};
 use crate::job::ModelFacts;
@@ -30,7 +33,7 @@ pub(crate) struct Remote {
     pub(super) endpoint: Endpoint,
     /// `[profiles]` of the configuration.
     profiles: Arc<BTreeMap<String, Profile>>,
-    client: Client,
+    pub(super) client: Client,
 }
 
 impl Remote {
@@ -73,6 +76,18 @@ impl Remote {
             }
         }
     }
+
+    /// Where an answer in the background is found again.
+    fn background(&self, profile: Option<&str>) -> Option<Background> {
+        let Endpoint { model, url, .. } = &self.endpoint;
+        model.background.then(|| Background {
+            client: self.client.clone(),
+            url: url.clone(),
+            account: self.account(profile),
+            key_header: self.key_header(),
+            has_reasoning: openai_responses::has_reasoning(model),
+        })
+    }
 }
 
 impl ModelProvider for Remote {
@@ -94,6 +109,7 @@ impl ModelProvider for Remote {
             key_header: self.key_header(),
             price: self.endpoint.model.price.clone(),
             client: self.client.clone(),
+            background: self.background(request.profile.as_deref()),
             watchdog: Watchdog::new(self.endpoint.model.idle_timeout().unwrap_or_default()),
             tap: request.spool.map(|spool| Box::new(SpoolTap::new(spool, sent)) as Box<dyn Tap>),
         };
@@ -101,8 +117,9 @@ impl ModelProvider for Remote {
     }
 
     fn facts(&self) -> Option<ModelFacts> {
-        let Speaker { api, provider, model } = self.speaker.clone();
-        Some(ModelFacts { api: api.to_string(), provider, model, is_unpriced: self.model.price.is_none() })
+        let Speaker { api, provider, model } = self.endpoint.speaker.clone();
+        let is_unpriced = self.endpoint.model.price.is_none();
+        Some(ModelFacts { api: api.to_string(), provider, model, is_unpriced })
     }
 
     /// The call itself watches the bytes. The engine's watch is for what arrives and tells nothing: a protocol has
@@ -115,20 +132,36 @@ impl ModelProvider for Remote {
         true
     }
 
-    /// A response whose end mark had arrived is the answer; the rest of any other is lost with its connection.
-    fn take_up(&self, kept: Spooled, _abort: CancellationToken) -> Option<BoxStream<'static, StreamEvent>> {
-        let mut reader =
-            Reader::new(self.endpoint.speaker.clone(), kept.sent).filter(|_| kept.status == 200)?;
+    fn has_lasting_responses(&self) -> bool {
+        self.endpoint.model.background
+    }
+
+    /// A response whose end mark had arrived is the answer. The rest of one in the background is asked for; that of any
+    /// other is lost with its connection.
+    fn take_up(&self, call: Unfinished, abort: CancellationToken) -> Option<TakenUp> {
+        let Unfinished { kept: Spooled { sent, status, body }, spool, profile } = call;
+        let mut reader = Reader::new(self.endpoint.speaker.clone(), sent).filter(|_| status == 200)?;
         // What came after the end mark does not matter, nor that it may be malformed.
-        let _ = reader.push(&kept.body);
-        let message = reader.is_over().then(|| reader.conclude())?.ok()?;
-        let message = AssistantMessage {
-            usage: price::priced(self.endpoint.model.price.as_ref(), message.usage),
-            at: SystemClock.now(),
-            ..message
+        let read = reader.push(&body);
+        let price = self.endpoint.model.price.clone();
+        if reader.is_over() {
+            let message = reader.conclude().ok()?;
+            let usage = price::priced(price.as_ref(), message.usage);
+            let message = AssistantMessage { usage, at: SystemClock.now(), ..message };
+            let events = [StreamEvent::Opened, StreamEvent::Done(Box::new(message))];
+            return Some(TakenUp::Answered(stream::iter(events).boxed()));
+        }
+        read.ok()?;
+        reader.place()?;
+        let rest = Rest {
+            speaker: self.endpoint.speaker.clone(),
+            price,
+            background: self.background(profile.as_deref())?,
+            watchdog: Watchdog::new(self.endpoint.model.idle_timeout().unwrap_or_default()),
+            reader,
+            tap: Some(Box::new(SpoolTap::kept(spool, sent, status))),
         };
-        let events = [StreamEvent::Opened, StreamEvent::Done(Box::new(message))];
-        Some(stream::iter(events).boxed())
+        Some(TakenUp::GoesOn(Call::rest(rest, abort).into_stream()))
     }
 
     /// A run goes on with a model whose address or price has changed; without a key it cannot.
