@@ -50,3 +50,68 @@ impl UsdIs {
         asked.chain([Self::of_calls(facts, &core.model, lost)]).max().unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::{Api, Config, Defaults, Model, Price, Usd};
+    use crate::query::show;
+    use crate::{BatchCaps, Engine, Job};
+
+    /// An engine with a model of a price, and one without; nobody listens where they are served.
+    fn engine() -> Engine {
+        let served = |price| Model {
+            base_url: Some("http://127.0.0.1:1".to_owned()),
+            model: Some("vendors-name".to_owned()),
+            price,
+            ..Model::new(Api::OpenaiChat)
+        };
+        let models =
+            [("free".to_owned(), served(Some(Price::default()))), ("local".to_owned(), served(None))];
+        let defaults = Defaults {
+            model: Some("free".to_owned()),
+            fallback: vec!["local".to_owned()],
+            ..Defaults::default()
+        };
+        let config =
+            Config { models: Arc::new(models.into()), defaults: Arc::new(defaults), ..Config::default() };
+        Engine::memory().config(config).open().unwrap()
+    }
+
+    fn job(model: &str, max_usd: Option<u64>) -> Job {
+        let max_usd = max_usd.map(Usd::from_micros);
+        Job { max_usd, retries: Some(false), ..Job::new("go").model(model).tools(Vec::<String>::new()) }
+    }
+
+    const REFUSAL: &str = "model `local` has no price, so a cap in dollars would not stop it; say what a million \
+                           tokens cost (models.local.price = { input = 0, output = 0 } if nothing), or cap tokens instead";
+
+    #[tokio::test]
+    async fn a_cap_in_dollars_needs_the_price_of_every_model_that_may_be_asked() {
+        let engine = engine();
+        let refusal = |job: &Job| engine.check(job).err().map(|error| error.to_string());
+        assert_eq!(refusal(&job("local", None)), None);
+        assert_eq!(refusal(&job("local", Some(1))), Some(REFUSAL.to_owned()));
+        // The default model leads to its fallback.
+        assert_eq!(refusal(&job("free", Some(1))), Some(REFUSAL.to_owned()));
+        assert_eq!(refusal(&job("free", Some(0))), None);
+        let of_batch = Job { batch: Some("night".to_owned()), ..job("local", None) };
+        assert_eq!(engine.check_priced(&of_batch).unwrap_err().to_string(), REFUSAL);
+        let caps = BatchCaps { usd_micros: 1, ..BatchCaps::default() };
+        engine.cap_batch("night", caps, std::path::Path::new("jobs")).await.unwrap();
+        assert_eq!(refusal(&of_batch), Some(REFUSAL.to_owned()));
+    }
+
+    #[tokio::test]
+    async fn what_a_model_without_a_price_cost_is_unknown() {
+        let engine = engine();
+        for (model, expected) in [("local", UsdIs::Unknown), ("free", UsdIs::Counted)] {
+            let run = engine.submit(job(model, None)).await.unwrap();
+            run.outcome().await.unwrap();
+            let view = show(&**engine.store(), run.id).unwrap();
+            assert_eq!((view.spending.usd_is, view.turn_table[0].usd_is), (expected, expected), "{model}");
+        }
+    }
+}

@@ -156,3 +156,99 @@ fn less(usage: Usage, by: Usage) -> Usage {
         usd_micros: usage.usd_micros.saturating_sub(by.usd_micros),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use model::RunId;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::config::{Config, Defaults, Price};
+    use crate::driver::read_first;
+    use crate::provider::Rehearsal;
+    use crate::query::{RunView, Snapshot, show};
+    use crate::{Engine, Job};
+
+    fn engine(script: &Value) -> Engine {
+        let usd = |text: &str| text.parse().unwrap();
+        let price = Price { input: usd("3"), output: usd("15"), ..Price::default() };
+        let defaults = Defaults { loop_detection: false, ..Defaults::default() };
+        let config = Config { defaults: defaults.into(), ..Config::default() };
+        let model = Rehearsal::from_value(script).unwrap().price(Some(price));
+        Engine::memory().config(config).provider("m", model).open().unwrap()
+    }
+
+    /// All rows as one.
+    fn sum(view: &RunView) -> (u64, u64, Usage) {
+        let rows = view.turn_table.iter().map(|row| (row.model_calls, row.calls_lost, row.used()));
+        let earlier = view.earlier_turns.iter().map(|earlier| {
+            let UsageView { input, output, cache_read, cache_write } = earlier.usage;
+            let usage = Usage { input, output, cache_read, cache_write, usd_micros: earlier.usd };
+            (earlier.model_calls, earlier.calls_lost, usage)
+        });
+        rows.chain(earlier).fold((0, 0, Usage::default()), |(made, lost, used), row| {
+            (made + row.0, lost + row.1, used.plus(row.2))
+        })
+    }
+
+    fn totals(view: &RunView) -> (u64, u64, Usage) {
+        let UsageView { input, output, cache_read, cache_write } = view.spending.usage;
+        let usage = Usage { input, output, cache_read, cache_write, usd_micros: view.spending.usd };
+        (view.counters.model_calls, view.counters.calls_lost, usage)
+    }
+
+    async fn ended(engine: &Engine, turns: u64) -> RunId {
+        let job = Job { max_turns: Some(turns), ..Job::new("go").model("m").tools(["ls"]) };
+        let run = engine.submit(job).await.unwrap();
+        run.outcome().await.unwrap();
+        run.id
+    }
+
+    #[tokio::test]
+    async fn the_rows_add_up_to_what_the_run_has_used_however_long_it_is() {
+        let usage = json!({ "input": 100, "output": 7, "cache_read": 5, "cache_write": 3 });
+        let calls = json!([{ "tool": "ls", "args": {} }]);
+        let script = json!({ "turns": [
+            { "calls": calls, "usage": usage, "fail": [{ "kind": "empty" }] },
+            { "calls": calls, "usage": usage },
+        ], "after": "repeat" });
+        let engine = engine(&script);
+        let store = &**engine.store();
+        for (turns, shown) in [(1, 1), (3, 3), (1_200, 1_023)] {
+            let run = ended(&engine, turns).await;
+            let view = show(store, run).unwrap();
+            assert_eq!(sum(&view), totals(&view), "{turns} turns");
+            let earlier = view.earlier_turns.as_ref().map_or(0, |earlier| earlier.turns);
+            assert_eq!((view.turn_table.len(), u64::from(earlier)), (shown, turns - shown as u64));
+            assert!(view.spending.usd > 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_lost_is_told_with_what_it_counts() {
+        let engine = engine(&json!({ "turns": [{ "text": "done" }] }));
+        let store = &**engine.store();
+        let run = ended(&engine, 1).await;
+        let core = Snapshot::load(store, run).unwrap().core().clone();
+        let facts = JobFacts::of(&read_first(store, run).unwrap().submission).unwrap();
+        let reserve = Usage { input: 4, output: 6, usd_micros: 9, ..Usage::default() };
+        let spent = |model_calls, calls_lost, usage| Core {
+            spent: Spent { model_calls, calls_lost, usage, ..Spent::default() },
+            ..core.clone()
+        };
+        let states = [
+            spent(0, 0, Usage::default()),
+            spent(1, 0, Usage::default()),
+            spent(1, 1, reserve),
+            spent(2, 1, reserve),
+            spent(2, 1, reserve.plus(reserve)),
+        ];
+        let mut turn = Turn::default();
+        for pair in states.windows(2) {
+            turn.count(&pair[0], &pair[1], Some(0));
+        }
+        let row = turn.row(4, &facts);
+        assert_eq!((row.model_calls, row.calls_lost, row.usd, row.usd_is), (2, 1, 18, UsdIs::Estimated));
+        assert_eq!((row.lost, row.attempts), (LostView { tokens: 10, usd: 9 }, 1));
+    }
+}

@@ -166,7 +166,8 @@ async fn follow(run: RunHandle) -> Option<Value> {
     let mut events = std::pin::pin!(run.events(None).unwrap());
     let (mut results, mut notes) = (Vec::new(), Vec::new());
     while let Some(event) = events.next().await {
-        let Stamped { event, .. } = event.unwrap();
+        // An engine that has closed tells no more.
+        let Ok(Stamped { event, .. }) = event else { return None };
         if let AgentEvent::ToolExecutionUpdate { partial, .. } = event {
             say(&json!({ "update": partial.joined_text() }));
         } else if let AgentEvent::MessageEnd { message } = event {

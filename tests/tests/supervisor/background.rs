@@ -6,7 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::{JournalView, query};
+use engine::{AgentEvent, EventReader, JournalView, Stamped, query};
+use model::Message;
 
 use crate::world::{World, wait_for};
 
@@ -130,8 +131,26 @@ fn counted(world: &World) -> (u64, u64, String) {
     let shown = query::show(&view, run).unwrap();
     let rows = (shown.turn_table[0].model_calls, shown.turn_table[0].calls_lost);
     assert_eq!(rows, (shown.counters.model_calls, shown.counters.calls_lost));
-    let text = query::transcript(&view, run).unwrap().last().unwrap().message.joined_text();
+    let view: Arc<dyn store::Store> = Arc::new(view);
+    let mut reader = EventReader::open(Arc::clone(&view), run, None).unwrap();
+    let mut names = Vec::new();
+    while !reader.has_ended() {
+        names.extend(reader.read().unwrap().into_iter().filter_map(name));
+    }
+    let named = ["openai-responses", "127.0.0.1", "m"].map(str::to_owned);
+    assert_eq!(names, [named.clone(), named], "the beginning of an answer is named as its end");
+    let view = &*view;
+    let text = query::transcript(view, run).unwrap().last().unwrap().message.joined_text();
     (rows.0, rows.1, text)
+}
+
+/// Protocol, provider and model of an answer that begins or ends.
+fn name(event: Stamped) -> Option<[String; 3]> {
+    let (AgentEvent::MessageStart { message } | AgentEvent::MessageEnd { message }) = event.event else {
+        return None;
+    };
+    let Message::Assistant(answer) = &*message else { return None };
+    Some([answer.api.clone(), answer.provider.clone(), answer.model.clone()])
 }
 
 const REST: &str = "GET /v1/responses/resp_1?stream=true&starting_after=";
