@@ -4,7 +4,8 @@
 //! so.
 
 use model::Label;
-use model::state::Core;
+use model::message::Usage;
+use model::state::{Core, Spent};
 use serde::{Deserialize, Serialize};
 
 use crate::job::JobFacts;
@@ -28,9 +29,9 @@ impl UsdIs {
         *self == Self::Counted
     }
 
-    /// Of calls of one model, of which so many were lost.
-    pub(super) fn of_calls(facts: &JobFacts, model: &Label, lost: u64) -> Self {
-        if facts.served(model).is_some_and(|served| served.is_unpriced) {
+    /// Of calls of one model that have used this, and of which so many were lost. What used nothing costs nothing.
+    pub(super) fn of_calls(facts: &JobFacts, model: &Label, used: Usage, lost: u64) -> Self {
+        if used.tokens() > 0 && facts.served(model).is_some_and(|served| served.is_unpriced) {
             Self::Unknown
         } else if lost > 0 {
             Self::Estimated
@@ -41,13 +42,14 @@ impl UsdIs {
 
     /// Of a whole run: every model counts that it has come to.
     pub(crate) fn of_run(facts: &JobFacts, core: &Core) -> Self {
-        let lost = core.spent.calls_lost;
+        let Spent { usage, calls_lost: lost, .. } = core.spent;
         let chain = core.retries.chain;
         let all = facts.candidates.len();
         let come_to = if chain.restarts > 0 { all } else { all.min(usize::from(chain.fallback) + 1) };
         let asked = facts.candidates.iter().take(come_to);
-        let asked = asked.map(|candidate| Self::of_calls(facts, &Label::from(&*candidate.model), lost));
-        asked.chain([Self::of_calls(facts, &core.model, lost)]).max().unwrap_or_default()
+        let asked =
+            asked.map(|candidate| Self::of_calls(facts, &Label::from(&*candidate.model), usage, lost));
+        asked.chain([Self::of_calls(facts, &core.model, usage, lost)]).max().unwrap_or_default()
     }
 }
 
@@ -57,7 +59,8 @@ mod tests {
 
     use super::*;
     use crate::config::{Api, Config, Defaults, Model, Price, Usd};
-    use crate::query::show;
+    use crate::driver::read_first;
+    use crate::query::{Snapshot, show};
     use crate::{BatchCaps, Engine, Job};
 
     /// An engine with a model of a price, and one without; nobody listens where they are served.
@@ -105,13 +108,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_model_without_a_price_cost_is_unknown() {
+    async fn what_a_model_without_a_price_cost_is_unknown_if_it_has_used_anything() {
         let engine = engine();
+        let store = &**engine.store();
+        let used = Usage { input: 9, ..Usage::default() };
         for (model, expected) in [("local", UsdIs::Unknown), ("free", UsdIs::Counted)] {
             let run = engine.submit(job(model, None)).await.unwrap();
             run.outcome().await.unwrap();
-            let view = show(&**engine.store(), run.id).unwrap();
-            assert_eq!((view.spending.usd_is, view.turn_table[0].usd_is), (expected, expected), "{model}");
+            // Nobody listened: nothing was used.
+            assert_eq!(show(store, run.id).unwrap().spending.usd_is, UsdIs::Counted);
+            let facts = JobFacts::of(&read_first(store, run.id).unwrap().submission).unwrap();
+            let core = Snapshot::load(store, run.id).unwrap().core().clone();
+            let core = Core { spent: Spent { usage: used, ..core.spent }, ..core };
+            assert_eq!(UsdIs::of_run(&facts, &core), expected, "{model}");
+            assert_eq!(UsdIs::of_calls(&facts, &core.model, used, 1), expected.max(UsdIs::Estimated));
         }
     }
 }

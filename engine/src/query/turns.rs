@@ -114,7 +114,7 @@ impl Turn {
             lost: LostView { tokens: self.lost.tokens(), usd: self.lost.usd_micros },
             usage: UsageView::from(self.usage),
             usd: self.usage.usd_micros,
-            usd_is: UsdIs::of_calls(facts, &self.model, self.calls_lost),
+            usd_is: UsdIs::of_calls(facts, &self.model, self.usage, self.calls_lost),
             model: self.model.to_string(),
             tools: self.tools,
         }

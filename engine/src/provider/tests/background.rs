@@ -127,7 +127,8 @@ impl Vendor {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let vendor = Self { address, asked: Arc::default() };
-        let (asked, mut acts) = (Arc::clone(&vendor.asked), acts.to_vec().into_iter());
+        let (asked, acts) = (Arc::clone(&vendor.asked), acts.to_vec());
+        let mut acts = acts.into_iter();
         tokio::spawn(async move {
             loop {
                 let (mut connection, _) = listener.accept().await.unwrap();
@@ -209,10 +210,8 @@ fn plain(message: &AssistantMessage) -> AssistantMessage {
 }
 
 fn answered(event: StreamEvent) -> AssistantMessage {
-    match event {
-        StreamEvent::Done(message) => plain(&message),
-        other => panic!("{other:?}"),
-    }
+    let StreamEvent::Done(message) = event else { panic!("{event:?}") };
+    plain(&message)
 }
 
 fn id(events: &[String]) -> String {
