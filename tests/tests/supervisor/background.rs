@@ -44,7 +44,8 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let server = Self { address, asked: Arc::default() };
-        let (asked, mut acts) = (Arc::clone(&server.asked), acts.to_vec().into_iter());
+        let (asked, acts) = (Arc::clone(&server.asked), acts.to_vec());
+        let mut acts = acts.into_iter();
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 let Some(line) = read_request(&mut stream) else { continue };
