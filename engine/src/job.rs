@@ -60,6 +60,8 @@ pub struct Job {
     pub version: Option<[u8; 16]>,
     /// Failed model calls are tried again; true if none.
     pub retries: Option<bool>,
+    /// Directory in which the model calls are recorded, new or empty; none: they are not.
+    pub record: Option<PathBuf>,
     /// Each poll takes every message that waits, not one.
     pub drains_all: bool,
 }
@@ -129,6 +131,9 @@ pub struct JobFacts {
     /// What those of them are known by that are served somewhere, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub models: BTreeMap<String, ModelFacts>,
+    /// Directory in which its model calls are recorded: whoever resumes the run goes on recording.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<PathBuf>,
     /// How calls of one answer run.
     pub tool_execution: ToolExecution,
     /// Limits of each tool.
@@ -282,6 +287,7 @@ pub(crate) fn submission(
         model_identity: model.identity,
         candidates: model.candidates,
         models: model.models,
+        record: job.record.clone(),
         tool_execution: job.tool_execution.unwrap_or(defaults.tool_execution),
     };
     let submission = Submission {

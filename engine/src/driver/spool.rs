@@ -47,7 +47,8 @@ impl Driver {
         };
         self.learn_who_pays();
         let profile = self.paying.as_deref().map(str::to_owned);
-        let call = Unfinished { kept, spool: spool.clone(), profile };
+        let recording = self.recording.clone();
+        let call = Unfinished { kept, spool: spool.clone(), profile, recording };
         let Some(taken) = provider.take_up(call, self.cancel.clone()) else { return Ok(false) };
         let (stream, is_sought) = match taken {
             TakenUp::Answered(stream) => (stream, false),

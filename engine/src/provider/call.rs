@@ -18,6 +18,7 @@ use super::draft::blank_message;
 use super::fault::Fault;
 use super::http::{Client, Incoming, Outgoing, Tap};
 use super::reader::{Reader, Speaker};
+use super::recording::Tape;
 use super::secret::{self, Secret};
 use super::watchdog::Watchdog;
 use super::{StreamEvent, classify, price};
@@ -33,12 +34,8 @@ pub(super) struct Plan {
     /// Tokens of the request, by estimate.
     pub(super) sent: u64,
     pub(super) outgoing: Outgoing,
-    /// Where the key is found; none for a server that wants none.
-    pub(super) account: Option<Profile>,
-    /// The header that carries a key, and what stands before the key in it.
-    pub(super) key_header: (&'static str, &'static str),
     pub(super) price: Option<Price>,
-    pub(super) client: Client,
+    pub(super) respondent: Respondent,
     /// Where the answer is found again; none if it ends with its connection.
     pub(super) background: Option<Background>,
     pub(super) watchdog: Watchdog,
@@ -56,6 +53,20 @@ pub(super) struct Rest {
     pub(super) reader: Reader,
     /// Who sees the rest.
     pub(super) tap: Option<Box<dyn Tap>>,
+}
+
+/// Who answers.
+pub(super) enum Respondent {
+    /// A server.
+    Server {
+        client: Client,
+        /// Where the key is found; none for a server that wants none.
+        account: Option<Profile>,
+        /// The header that carries a key, and what stands before the key in it.
+        key_header: (&'static str, &'static str),
+    },
+    /// A recording of one.
+    Recording(Tape),
 }
 
 /// A call under way.
@@ -85,9 +96,7 @@ enum Stage {
 
 struct Ready {
     outgoing: Outgoing,
-    account: Option<Profile>,
-    key_header: (&'static str, &'static str),
-    client: Client,
+    respondent: Respondent,
     tap: Option<Box<dyn Tap>>,
 }
 
@@ -114,9 +123,8 @@ enum Cut {
 
 impl Call {
     pub(super) fn new(plan: Plan, abort: CancellationToken) -> Self {
-        let Plan { speaker, sent, outgoing, account, key_header, price, client, background, watchdog, tap } =
-            plan;
-        let stage = Stage::Ready(Box::new(Ready { outgoing, account, key_header, client, tap }));
+        let Plan { speaker, sent, outgoing, price, respondent, background, watchdog, tap } = plan;
+        let stage = Stage::Ready(Box::new(Ready { outgoing, respondent, tap }));
         Self { speaker, sent, price, background, watchdog, abort, stage, key: None, told: VecDeque::new() }
     }
 
@@ -353,11 +361,16 @@ impl Call {
 
 /// Fetches the key, sends the request, waits for the head of the response.
 async fn exchange(ready: Ready, key: &mut Option<Secret>) -> Result<Incoming, Fault> {
-    let Ready { outgoing, account, key_header: (name, scheme), client, tap } = ready;
-    if let Some(account) = &account {
-        *key = Some(secret::fetch(account).await?);
+    let Ready { outgoing, respondent, tap } = ready;
+    match respondent {
+        Respondent::Server { client, account, key_header: (name, scheme) } => {
+            if let Some(account) = &account {
+                *key = Some(secret::fetch(account).await?);
+            }
+            client.send(outgoing, key.as_ref().map(|key| (name, scheme, key)), tap).await
+        }
+        Respondent::Recording(tape) => tape.play(outgoing.body).await,
     }
-    client.send(outgoing, key.as_ref().map(|key| (name, scheme, key)), tap).await
 }
 
 /// Waits for `work` as long as nobody aborts and the watchdog is quiet.

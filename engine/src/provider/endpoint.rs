@@ -22,6 +22,7 @@ use super::violation::Violation;
 use super::{Intent, Request, StreamEvent, anthropic, openai_chat, openai_responses, price};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Api, Model};
+use crate::job::ModelFacts;
 
 /// Raised whenever equal requests get other bytes.
 const CONVERTER_VERSION: u16 = 1;
@@ -95,6 +96,12 @@ impl Endpoint {
         );
         let hash = *blake3::hash(&outgoing.body).as_bytes();
         Ok(Intent { hash, converter_version: CONVERTER_VERSION, reserve })
+    }
+
+    /// What runs keep of the model.
+    pub(super) fn facts(&self) -> ModelFacts {
+        let Speaker { api, provider, model } = self.speaker.clone();
+        ModelFacts { api: api.to_string(), provider, model, is_unpriced: self.model.price.is_none() }
     }
 
     /// The stream of a call whose request is not sent.

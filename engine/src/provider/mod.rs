@@ -20,6 +20,7 @@ mod openai_chat;
 mod openai_responses;
 mod price;
 mod reader;
+mod recording;
 mod rehearsal;
 mod remote;
 mod retry_after;
@@ -40,6 +41,7 @@ use model::input::Failure;
 use model::message::{AssistantMessage, Message, Usage};
 use tokio_util::sync::CancellationToken;
 
+pub use recording::{Recording, RecordingError, Replay};
 pub use rehearsal::{Rehearsal, SCRIPT_BYTES_MAX, ScriptError};
 
 pub(crate) use http::Client;
@@ -72,6 +74,8 @@ pub struct Request {
     pub tools: Arc<[ToolSpec]>,
     /// Where the raw response is kept as it arrives, by a provider that has such. Not part of what is asked.
     pub spool: Option<Spool>,
+    /// Where the call is recorded, by a provider that has raw responses. Not part of what is asked.
+    pub recording: Option<Arc<Recording>>,
 }
 
 /// Where a request comes from; constant within a run.
@@ -126,7 +130,7 @@ pub enum StreamEvent {
 }
 
 /// A call that a dead engine had made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Unfinished {
     /// What was kept of its response.
     pub kept: Spooled,
@@ -134,6 +138,8 @@ pub struct Unfinished {
     pub spool: Spool,
     /// Name of the profile whose key pays; none: the model's own key does.
     pub profile: Option<String>,
+    /// Where the run is recorded.
+    pub recording: Option<Arc<Recording>>,
 }
 
 /// A call that was taken up.

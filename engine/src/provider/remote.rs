@@ -4,6 +4,7 @@
 //! key.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +15,11 @@ use model::message::AssistantMessage;
 use tokio_util::sync::CancellationToken;
 
 use super::background::Background;
-use super::call::{Call, Plan, Rest};
+use super::call::{Call, Plan, Respondent, Rest};
 use super::endpoint::{Endpoint, sent_tokens};
 use super::http::{Client, Tap};
-use super::reader::{Reader, Speaker};
+use super::reader::Reader;
+use super::recording::RecordTap;
 use super::secret;
 use super::tap::SpoolTap;
 use super::watchdog::{STALL_FACTOR, Watchdog};
@@ -67,6 +69,14 @@ impl Remote {
         model.api_key_env.as_deref().or(usual).map(|name| Profile::ApiKeyEnv(name.to_owned()))
     }
 
+    /// Who sees the call. What the spool has, the recording has already: a call that is taken up from the spool is
+    /// whole in both.
+    fn tap(&self, request: Request, sent: u64) -> Box<dyn Tap> {
+        let recorder = RecordTap::of(&request, &self.endpoint.model).map(|tap| Box::new(tap) as Box<dyn Tap>);
+        let spool = request.spool.map(|spool| Box::new(SpoolTap::new(spool, sent)) as Box<dyn Tap>);
+        Box::new(recorder.into_iter().chain(spool).collect::<Vec<_>>())
+    }
+
     /// The header that carries a key, and what stands before the key in it.
     pub(super) fn key_header(&self) -> (&'static str, &'static str) {
         match self.endpoint.model.api {
@@ -105,21 +115,21 @@ impl ModelProvider for Remote {
             speaker: self.endpoint.speaker.clone(),
             sent,
             outgoing,
-            account: self.account(request.profile.as_deref()),
-            key_header: self.key_header(),
             price: self.endpoint.model.price.clone(),
-            client: self.client.clone(),
+            respondent: Respondent::Server {
+                client: self.client.clone(),
+                account: self.account(request.profile.as_deref()),
+                key_header: self.key_header(),
+            },
             background: self.background(request.profile.as_deref()),
             watchdog: Watchdog::new(self.endpoint.model.idle_timeout().unwrap_or_default()),
-            tap: request.spool.map(|spool| Box::new(SpoolTap::new(spool, sent)) as Box<dyn Tap>),
+            tap: Some(self.tap(request, sent)),
         };
         Call::new(plan, abort).into_stream()
     }
 
     fn facts(&self) -> Option<ModelFacts> {
-        let Speaker { api, provider, model } = self.endpoint.speaker.clone();
-        let is_unpriced = self.endpoint.model.price.is_none();
-        Some(ModelFacts { api: api.to_string(), provider, model, is_unpriced })
+        Some(self.endpoint.facts())
     }
 
     /// The call itself watches the bytes. The engine's watch is for what arrives and tells nothing: a protocol has
@@ -139,7 +149,7 @@ impl ModelProvider for Remote {
     /// A response whose end mark had arrived is the answer. The rest of one in the background is asked for; that of any
     /// other is lost with its connection.
     fn take_up(&self, call: Unfinished, abort: CancellationToken) -> Option<TakenUp> {
-        let Unfinished { kept: Spooled { sent, status, body }, spool, profile } = call;
+        let Unfinished { kept: Spooled { sent, status, body }, spool, profile, recording } = call;
         let mut reader = Reader::new(self.endpoint.speaker.clone(), sent).filter(|_| status == 200)?;
         // What came after the end mark does not matter, nor that it may be malformed.
         let read = reader.push(&body);
@@ -153,6 +163,9 @@ impl ModelProvider for Remote {
         }
         read.ok()?;
         reader.place()?;
+        if let Some(recording) = recording {
+            recording.lose(&io::Error::other("an answer was begun under one engine and ended under another"));
+        }
         let rest = Rest {
             speaker: self.endpoint.speaker.clone(),
             price,

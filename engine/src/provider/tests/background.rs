@@ -22,7 +22,7 @@ use super::{body, configured, reader, recorded, request, text, user};
 use crate::config::{Api, Model};
 use crate::provider::tap::SpoolTap;
 use crate::provider::{
-    Client, ModelProvider, Remote, Request, Spool, StreamEvent, TakenUp, Unfinished, Update,
+    Client, ModelProvider, Recording, Remote, Request, Spool, StreamEvent, TakenUp, Unfinished, Update,
 };
 use crate::spool::CallName;
 
@@ -233,6 +233,21 @@ async fn a_connection_that_is_lost_is_made_anew_and_nothing_is_asked_twice() {
 }
 
 #[tokio::test]
+async fn a_recording_has_no_seam_where_a_connection_was_made_anew() {
+    let events = numbered("llama-responses-text");
+    let (whole, ..) = read(&events, &[]);
+    let vendor = Vendor::start(events.clone(), &[Act::Break(611), Act::End(300), Act::Whole]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let recording = Arc::new(Recording::new(dir.path().to_owned(), &asking().origin));
+    let request = Request { recording: Some(Arc::clone(&recording)), ..asking() };
+    let answer = last(vendor.remote(60).stream(request, CancellationToken::new())).await;
+    assert_eq!(answered(answer), whole);
+    assert_eq!(recording.lost(), None);
+    let kept = std::fs::read_to_string(dir.path().join("configured/0.0.response")).unwrap();
+    assert_eq!(kept.split_once("\n\n").unwrap().1, events.concat());
+}
+
+#[tokio::test]
 async fn a_response_that_is_not_given_any_more_is_the_failure_that_it_was() {
     let events = numbered("llama-responses-text");
     for (acts, asked) in [
@@ -292,7 +307,8 @@ fn spooled(dir: &std::path::Path, bytes: &[u8]) -> Spool {
 }
 
 async fn taken_up(vendor: &Vendor, spool: &Spool, abort: CancellationToken) -> StreamEvent {
-    let call = Unfinished { kept: spool.read().unwrap(), spool: spool.clone(), profile: None };
+    let call =
+        Unfinished { kept: spool.read().unwrap(), spool: spool.clone(), profile: None, recording: None };
     match vendor.remote(60).take_up(call, abort) {
         Some(TakenUp::GoesOn(stream)) => last(stream).await,
         Some(TakenUp::Answered(_)) => panic!("answered"),
@@ -309,7 +325,8 @@ async fn a_dead_engine_s_call_is_found_again_and_so_is_that_of_the_engine_after_
     let spool = spooled(dir.path(), &bytes.as_bytes()[..900]);
     // The second engine dies when it has read some more.
     let vendor = Vendor::start(events.clone(), &[Act::Hold(1_500), Act::Whole]).await;
-    let call = Unfinished { kept: spool.read().unwrap(), spool: spool.clone(), profile: None };
+    let call =
+        Unfinished { kept: spool.read().unwrap(), spool: spool.clone(), profile: None, recording: None };
     let Some(TakenUp::GoesOn(mut stream)) = vendor.remote(60).take_up(call, CancellationToken::new()) else {
         panic!()
     };
@@ -360,7 +377,7 @@ async fn what_cannot_be_named_is_not_looked_for() {
         [String::new(), begun[..begun.len() - 1].to_owned(), created("r"), begun + &numbered(1, failed)]
     {
         let spool = spooled(dir.path(), kept.as_bytes());
-        let call = Unfinished { kept: spool.read().unwrap(), spool, profile: None };
+        let call = Unfinished { kept: spool.read().unwrap(), spool, profile: None, recording: None };
         assert!(vendor.remote(60).take_up(call, CancellationToken::new()).is_none(), "{kept}");
     }
     // An id that would name another address is never asked for.

@@ -5,6 +5,7 @@ mod background;
 mod classify;
 mod connection;
 mod recordings;
+mod replay;
 mod requests;
 mod transcripts;
 
@@ -82,6 +83,7 @@ fn request(messages: impl IntoIterator<Item = Message>, tools: &[&str]) -> Reque
         messages: messages.into_iter().map(prepared).collect(),
         tools: tools.iter().map(spec).collect(),
         spool: None,
+        recording: None,
     }
 }
 
