@@ -59,10 +59,8 @@ impl Server {
 
     fn config_of(&self, name: &str, api: &str) -> String {
         let address = &self.address;
-        let price = "price = { input = 1.0, output = 2.0 }";
-        format!(
-            "[models.{name}]\napi = \"{api}\"\nbase_url = \"{address}\"\nmodel = \"v\"\napi_key_env = \"KEY_A\"\n{price}\n"
-        )
+        let place = format!("[models.{name}]\napi = \"{api}\"\nbase_url = \"{address}\"\nmodel = \"v\"\n");
+        place + "api_key_env = \"KEY_A\"\nprice = { input = 1.0, output = 2.0 }\n"
     }
 }
 
@@ -97,10 +95,10 @@ fn response(name: &str) -> Vec<u8> {
     [&whole[..end], format!("\r\nx-request-id: {KEY}").as_bytes(), &whole[end..]].concat()
 }
 
-/// What a server says that has no such model.
-fn no_model() -> Vec<u8> {
-    let body = r#"{"error":{"type":"not_found_error","message":"model: v"}}"#;
-    let head = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ntransfer-encoding: chunked";
+/// What a server says that refuses.
+fn refusal(status: &str, kind: &str) -> Vec<u8> {
+    let body = format!(r#"{{"error":{{"type":"{kind}","message":"no"}}}}"#);
+    let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ntransfer-encoding: chunked");
     format!("{head}\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len()).into()
 }
 
@@ -112,7 +110,11 @@ fn run(session: &Session, arguments: &[&str]) -> Output {
 
 /// The messages of the newest run, without their times.
 fn transcript(session: &Session) -> Vec<Value> {
-    let output = session.command(&["transcript", &session.newest(), "--json"]).output().unwrap();
+    transcript_of(session, &session.newest(), &[])
+}
+
+fn transcript_of(session: &Session, run: &str, more: &[&str]) -> Vec<Value> {
+    let output = session.command(&[&["transcript", run, "--json"], more].concat()).output().unwrap();
     let mut messages: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     for message in &mut messages {
         message.as_object_mut().unwrap().remove("timestamp").unwrap();
@@ -227,7 +229,9 @@ fn a_replay_that_was_configured_is_a_model_like_others() {
 fn a_run_that_fell_back_is_replayed_by_its_models() {
     let session = Session::new();
     let (_, first, second) = STORIES[0];
-    let [one, two] = [vec![no_model()], vec![response(first), response(second)]].map(Server::playing);
+    let [one, two] =
+        [vec![refusal("404 Not Found", "not_found_error")], vec![response(first), response(second)]]
+            .map(Server::playing);
     let fallback = "[defaults]\nmodel = \"one\"\nfallback = [\"two\"]\n";
     let models = [one.config_of("one", STORIES[1].0), two.config_of("two", STORIES[0].0)].concat();
     session.file("sprag.toml", &(models + fallback));
@@ -242,6 +246,31 @@ fn a_run_that_fell_back_is_replayed_by_its_models() {
     let replayed = run(&session, &[PROMPT]);
     assert_eq!(status(&replayed), "0", "{}", stderr(&replayed));
     assert_eq!(transcript(&session), expected);
+}
+
+#[test]
+fn a_run_that_changed_its_account_is_replayed_by_accounts_without_keys() {
+    let session = Session::new();
+    let (api, first, second) = STORIES[0];
+    let refused = refusal("401 Unauthorized", "authentication_error");
+    let server = Server::playing(vec![refused, response(first), response(second)]);
+    let profiles = |keys: [&str; 2]| {
+        let [work, spare] = keys.map(|key| format!("api_key_env = \"{key}\"\n"));
+        format!("profiles = [\"work\", \"spare\"]\n[profiles.work]\n{work}[profiles.spare]\n{spare}")
+    };
+    session.file("sprag.toml", &(server.config(api) + &profiles(["KEY_A", "KEY_A"])));
+    let recorded = run(&session, &["--model", "m", "--record", "../rec", PROMPT]);
+    assert_eq!(status(&recorded), "0", "{}", stderr(&recorded));
+    let expected = transcript(&session);
+    let replay = "[models.m]\napi = \"replay\"\nfile = \"../rec\"\n".to_owned();
+    session.file("sprag.toml", &(replay + &profiles(["NONE", "NONE"])));
+    let fresh = ["--data", "../fresh"];
+    let replayed = run(&session, &[&fresh[..], &["--model", "m", PROMPT]].concat());
+    assert_eq!(status(&replayed), "0", "{}", stderr(&replayed));
+    let runs = session.command(&["ls", "--data", "../fresh"]).output().unwrap();
+    let runs = String::from_utf8(runs.stdout).unwrap();
+    let run = runs.split('\t').next().unwrap();
+    assert_eq!(transcript_of(&session, run, &fresh), expected);
 }
 
 #[test]

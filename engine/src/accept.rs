@@ -219,8 +219,8 @@ pub(crate) fn check<'a>(shared: &'a Shared, job: &'a Job) -> Result<Requested<'a
     Ok(Requested { name, identity: provider.identity(), candidates, models })
 }
 
-/// Refuses to record what has no raw responses, and to mix two recordings. A job that is repeated under its key goes on
-/// with its own.
+/// Refuses to record what has no raw responses, and to mix two recordings. A job that is repeated under its
+/// key goes on with its own.
 fn check_recordable(
     shared: &Shared,
     job: &Job,

@@ -42,8 +42,8 @@ impl Models {
         Self { given, opened: Mutex::new(BTreeMap::new()), rehearsal_log, client: OnceLock::new() }
     }
 
-    /// The provider for a model's name: one that the embedding program gave, `rehearsal:FILE`, `replay:DIR`, or a
-    /// configured one.
+    /// The provider for a model's name: one that the embedding program gave, `rehearsal:FILE`, `replay:DIR`,
+    /// or a configured one.
     pub(crate) fn resolve(&self, name: &str, config: &Config) -> Result<Arc<dyn ModelProvider>, ModelError> {
         if let Some(provider) = self.given.get(name) {
             return Ok(Arc::clone(provider));

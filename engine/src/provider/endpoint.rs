@@ -1,7 +1,7 @@
 //! What one configured model is asked, and at which address, without asking it.
 //!
-//! Owns the request in bytes and what a call of it may cost. It must never open a connection, nor let a request
-//! out that its protocol's grammar refuses.
+//! Owns the request in bytes and what a call of it may cost. It must never open a connection, nor let a
+//! request out that its protocol's grammar refuses.
 
 use std::future::ready;
 

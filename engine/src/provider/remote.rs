@@ -1,7 +1,7 @@
 //! A model behind an address.
 //!
-//! Owns what a call of one configured model needs beside its request: a connection and a key. It must never keep a
-//! key.
+//! Owns what a call of one configured model needs beside its request: a connection and a key. It must never
+//! keep a key.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -69,8 +69,8 @@ impl Remote {
         model.api_key_env.as_deref().or(usual).map(|name| Profile::ApiKeyEnv(name.to_owned()))
     }
 
-    /// Who sees the call. What the spool has, the recording has already: a call that is taken up from the spool is
-    /// whole in both.
+    /// Who sees the call. What the spool has, the recording has already: a call that is taken up from the
+    /// spool is whole in both.
     fn tap(&self, request: Request, sent: u64) -> Box<dyn Tap> {
         let recorder = RecordTap::of(&request, &self.endpoint.model).map(|tap| Box::new(tap) as Box<dyn Tap>);
         let spool = request.spool.map(|spool| Box::new(SpoolTap::new(spool, sent)) as Box<dyn Tap>);

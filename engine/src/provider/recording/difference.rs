@@ -30,8 +30,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The first difference in the order in which the recorded value was written. What is only there now comes after what
-/// was recorded.
+/// The first difference in the order in which the recorded value was written. What is only there now comes
+/// after what was recorded.
 pub(super) fn first(recorded: &Value, present: &Value) -> Option<Difference> {
     let mut place = Vec::new();
     let (recorded, present) = find(Some(recorded), Some(present), &mut place)?;

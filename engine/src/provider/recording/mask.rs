@@ -1,6 +1,7 @@
 //! Covers a key in bytes that arrive in pieces.
 //!
-//! Owns what may be written of them. Nothing moves: a key is replaced by as many stars, and every other byte stays.
+//! Owns what may be written of them. Nothing moves: a key is replaced by as many stars, and every other byte
+//! stays.
 
 use crate::provider::secret::Secret;
 

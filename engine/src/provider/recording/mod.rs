@@ -52,7 +52,8 @@ const CAST: &str = "model.json";
 /// The most bytes of a file that are read: more than any request or response has.
 const FILE_BYTES_MAX: u64 = 160 << 20;
 
-/// Headers that say something of an answer, beside those about rate limits. No other one is kept: a cookie is a secret too.
+/// Headers that say something of an answer, beside those about rate limits. No other one is kept: a cookie is
+/// a secret too.
 const HEADERS: [&str; 9] = [
     "content-type",
     "content-encoding",
@@ -220,8 +221,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A model's name as that of a directory: what is not a letter, a digit, `-`, `_` or a dot within is spelled by its
-/// number, so that two names never meet.
+/// A model's name as that of a directory: what is not a letter, a digit, `-`, `_` or a dot within is spelled
+/// by its number, so that two names never meet.
 fn file_name(name: &str) -> String {
     let mut out = String::new();
     for (at, byte) in name.bytes().enumerate() {

@@ -1,7 +1,8 @@
-//! What may differ between a recorded run and its replay without being a difference: the workspace, the run's id and the
-//! session's key.
+//! What may differ between a recorded run and its replay without being a difference: the workspace, the run's
+//! id and the session's key.
 //!
-//! Owns the words that stand for them. Nothing else is forgiven: the time that a tool tells, for example, is a difference.
+//! Owns the words that stand for them. Nothing else is forgiven: the time that a tool tells, for example, is
+//! a difference.
 
 use serde_json::Value;
 
@@ -74,7 +75,10 @@ mod tests {
     #[test]
     fn workspace_run_and_session_have_words_in_every_text() {
         let neutral = neutral([["0011", "s", "/tmp/a/"], ["2233", "2233", "/tmp/a/b"]]);
-        let mut value = json!({ "/tmp/a": ["in /tmp/a.", { "x": "/tmp/a/b/c /tmp/ab /tmp/a" }], "n": 0, "r": "2233-1 0011", "k": ["s", "2233", "s 2233"] });
+        let mut value = json!({
+            "/tmp/a": ["in /tmp/a.", { "x": "/tmp/a/b/c /tmp/ab /tmp/a" }], "n": 0, "r": "2233-1 0011",
+            "k": ["s", "2233", "s 2233"],
+        });
         neutral.of(&mut value);
         assert_eq!(
             value,

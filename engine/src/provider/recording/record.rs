@@ -1,7 +1,7 @@
 //! Keeps one call while it is made.
 //!
-//! Owns the order of its files: the request before it is sent, the response as it arrives. A disk that fails costs the
-//! recording, never the answer.
+//! Owns the order of its files: the request before it is sent, the response as it arrives. A disk that fails
+//! costs the recording, never the answer.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};

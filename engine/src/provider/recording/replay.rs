@@ -1,7 +1,7 @@
 //! The replay model: what a server once answered, to the requests that it once got.
 //!
-//! Owns the comparison of each request with the recorded one. It must never answer a request that differs, and never
-//! use the network: what it answers is read like a response that arrives, byte for byte.
+//! Owns the comparison of each request with the recorded one. It must never answer a request that differs,
+//! and never use the network: what it answers is read like a response that arrives, byte for byte.
 
 use std::fmt::Display;
 use std::io;

@@ -21,7 +21,8 @@ fn a_head_is_read_as_it_was_written() {
         ("retry-after", ""),
     ];
     let head = Recorded::head(429, &Headers::of(&headers));
-    let expected = "sprag response 1\nstatus 429\ncontent-type: text/event-stream\nx-ratelimit-reset: 7s\nretry-after: \n\n";
+    let expected = "sprag response 1\nstatus 429\ncontent-type: text/event-stream\n\
+                    x-ratelimit-reset: 7s\nretry-after: \n\n";
     assert_eq!(head, expected);
     let body = b"data: 1\n\n\xff\0".to_vec();
     let kept = Headers::of(&[headers[0], headers[2], headers[4]]);

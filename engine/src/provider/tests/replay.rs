@@ -177,9 +177,7 @@ async fn the_first_difference_is_told_and_nothing_is_answered() {
         ),
         (
             Request { tools: Arc::default(), ..same("/v") },
-            differs(
-                "/tools: recorded [{\"type\":\"function\",\"function\":{\"name\":\"ls\",\"des…, now nothing",
-            ),
+            differs(r#"/tools: recorded [{"type":"function","function":{"name":"ls","des…, now nothing"#),
         ),
         (
             Request { turn: 1, ..same("/v") },
