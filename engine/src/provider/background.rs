@@ -1,7 +1,7 @@
 //! An answer that goes on at its provider while nobody listens, and how it is found again.
 //!
-//! Owns the two requests about a response that is under way: for the rest of it, and that nobody wants it any more. It
-//! must never ask for an answer: neither request makes the provider bill anything.
+//! Owns the two requests about a response that is under way: for the rest of it, and that nobody wants it any
+//! more. It must never ask for an answer: neither request makes the provider bill anything.
 
 use std::time::Duration;
 
@@ -77,8 +77,8 @@ impl Background {
         }
     }
 
-    /// Tells the provider that nobody wants a response any more, so that it bills no more of it. Nobody waits for it, and
-    /// what comes of it does not matter: a provider that is not reached bills on.
+    /// Tells the provider that nobody wants a response any more, so that it bills no more of it. Nobody waits for
+    /// it, and what comes of it does not matter: a provider that is not reached bills on.
     pub(super) fn abandon(&self, place: Place, key: Option<Secret>) {
         let background = self.clone();
         self.client.leave_behind(async move {

@@ -1,8 +1,8 @@
 //! One call of a model behind an address, from its key to its last event.
 //!
 //! Owns the connection of the call: whatever ends the call (an answer, a failure, an abort, the watchdog,
-//! somebody who drops it) drops the connection with it. It must never ask twice: what it asks for again is the rest of an
-//! answer that goes on at its provider, which bills nothing.
+//! somebody who drops it) drops the connection with it. It must never ask twice: what it asks for again is the rest
+//! of an answer that goes on at its provider, which bills nothing.
 
 use std::collections::VecDeque;
 use std::time::Duration;

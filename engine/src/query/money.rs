@@ -1,7 +1,7 @@
 //! How sure a sum of money is.
 //!
-//! Owns the word beside each amount. It must never change an amount: what is not known counts nothing, and the word says
-//! so.
+//! Owns the word beside each amount. It must never change an amount: what is not known counts nothing, and the
+//! word says so.
 
 use model::Label;
 use model::message::Usage;
@@ -29,7 +29,8 @@ impl UsdIs {
         *self == Self::Counted
     }
 
-    /// Of calls of one model that have used this, and of which so many were lost. What used nothing costs nothing.
+    /// Of calls of one model that have used this, and of which so many were lost. What used nothing costs
+    /// nothing.
     pub(super) fn of_calls(facts: &JobFacts, model: &Label, used: Usage, lost: u64) -> Self {
         if used.tokens() > 0 && facts.served(model).is_some_and(|served| served.is_unpriced) {
             Self::Unknown
@@ -88,8 +89,9 @@ mod tests {
         Job { max_usd, retries: Some(false), ..Job::new("go").model(model).tools(Vec::<String>::new()) }
     }
 
-    const REFUSAL: &str = "model `local` has no price, so a cap in dollars would not stop it; say what a million \
-                           tokens cost (models.local.price = { input = 0, output = 0 } if nothing), or cap tokens instead";
+    const REFUSAL: &str = "model `local` has no price, so a cap in dollars would not stop it; say what a \
+                           million tokens cost (models.local.price = { input = 0, output = 0 } if nothing), \
+                           or cap tokens instead";
 
     #[tokio::test]
     async fn a_cap_in_dollars_needs_the_price_of_every_model_that_may_be_asked() {
