@@ -4,6 +4,7 @@
 mod support;
 
 use rustix::process::Signal;
+use store::Store as _;
 use serde_json::Value;
 use support::{ENDLESS, HELLO, Session, signal, status};
 
@@ -68,6 +69,79 @@ fn a_store_in_trouble_says_so() {
         session.sprag(&arguments);
     }
     session.check("trouble.txt");
+}
+
+/// Every command that needs the journal ends with 8, and names the version that is needed.
+fn assert_newer(session: &Session, commands: &[&[&str]], what: &str) {
+    let words = format!("{what} version 2, this program reads up to 1; use a sprag that reads version 2");
+    for arguments in commands {
+        let output = session.command(arguments).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.contains(&words)), (Some(8), true), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_segment_of_a_newer_version_is_refused_by_its_version() {
+    let mut session = Session::new();
+    session.file("hello.json", HELLO);
+    let run = ["run", "--model", "rehearsal:hello.json", "Say hello"];
+    session.sprag(&run);
+    let id = session.newest();
+    // A head is its length, the checksum of its place and content, a tag and the version.
+    let segment = session.data().join("journal/00000001.seg");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[9] = 2;
+    let len = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
+    let place = [1u64.to_le_bytes(), 0u64.to_le_bytes()].concat();
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&place), &bytes[8..8 + len]);
+    bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
+    std::fs::write(&segment, bytes).unwrap();
+    let salvage = ["doctor", "--salvage"];
+    let commands = [&run[..], &["resume"], &["ls"], &["show", &id], &["journal", &id], &["verify"], &salvage];
+    assert_newer(&session, &commands, &format!("{} has format", segment.display()));
+}
+
+#[test]
+fn a_record_of_a_newer_version_is_refused_by_its_version() {
+    let session = Session::new();
+    session.file("endless.json", ENDLESS);
+    let mut owner = session.start(&["run", "--model", "rehearsal:endless.json", "Wait"]);
+    session.wait_for_owner();
+    signal(&owner, Signal::INT);
+    owner.wait().unwrap();
+    let id = session.newest();
+    let run: model::RunId = id.parse().unwrap();
+    // What a later program has written: the next record of the run, and the state after it.
+    let store = store::JournalStore::open(&session.data(), store::Options::default()).unwrap();
+    let loaded = store.load(store::RunKey(run.0)).unwrap();
+    let newer = |bytes: &[u8]| [&[2], &bytes[1..]].concat();
+    let newest = store.read_journal(store::Stream::Run(store::RunKey(run.0)), 0, usize::MAX).unwrap();
+    let newest = newest.last().unwrap();
+    let later = store::Commit {
+        stream: newest.stream,
+        expect_seq: newest.head.seq + 1,
+        epoch: store.claim().unwrap(),
+        at_ms: newest.at_ms,
+        logic_version: newest.logic_version,
+        kind: store::RecordKind { carries_messages: true, ..newest.kind },
+        payload: newer(newest.payload.as_ref().unwrap()),
+        puts: loaded
+            .values
+            .iter()
+            .filter(|(key, _)| key.last() == Some(&b'c'))
+            .map(|(key, value)| store::Put { key: key.clone(), value: Some(newer(value)) })
+            .collect(),
+        state_hash: newest.state_hash,
+        requires: Vec::new(),
+        durability: store::Durability::Durable,
+    };
+    store.commit(later).wait().unwrap();
+    store.close().unwrap();
+    assert_newer(&session, &[&["journal", &id], &["transcript", &id], &["replay", &id]], "a record has");
+    assert_newer(&session, &[&["show", &id], &["resume"]], "has");
+    // Its bytes are as they should be.
+    assert_eq!(status(&session.command(&["verify"]).output().unwrap()), "0");
 }
 
 #[test]
