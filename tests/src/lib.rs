@@ -5,6 +5,7 @@
 pub mod chronicle;
 pub mod content;
 pub mod disk;
+pub mod documented;
 pub mod fuse;
 pub mod harness;
 pub mod image;
