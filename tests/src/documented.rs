@@ -13,6 +13,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+/// The pages that have blocks.
+pub const PAGES: [&str; 5] =
+    ["README.md", "docs/durability.md", "docs/guards.md", "docs/performance.md", "docs/recovery.md"];
+
 /// One test of a process writes at a time.
 static WRITING: Mutex<()> = Mutex::new(());
 

@@ -10,6 +10,7 @@ pub mod fuse;
 pub mod harness;
 pub mod image;
 pub mod life;
+pub mod measured;
 pub mod moment;
 pub mod past;
 pub mod power;
