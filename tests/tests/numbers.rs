@@ -196,8 +196,8 @@ fn readme_says_what_the_pages_say() {
         row(
             "nine runs in ten purged beside one that goes on",
             format!(
-                "{} of their bytes back; no commit waits more than {} ms longer",
-                figure(&retention, "given back: ", " (at least"),
+                "{} % of their bytes back; no commit waits more than {} ms longer",
+                100.0 * number(&retention.text, "given back: ", " (at least").unwrap(),
                 figure(&retention, "longest alone: ", " ms")
             ),
             &retention,
