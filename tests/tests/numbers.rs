@@ -95,13 +95,13 @@ fn each_block_names_a_command_that_is_there() {
 }
 
 #[test]
-fn each_mutation_is_documented_with_the_test_that_notices() {
+fn each_documented_mutation_is_one_of_the_script_and_was_noticed() {
     let script = std::fs::read_to_string(root().join("tests/mutations.sh")).unwrap();
-    let broken: Vec<&str> =
-        script.lines().filter_map(|line| line.strip_prefix("mutation '")?.split('\'').next()).collect();
+    let mut broken = script.lines().filter_map(|line| line.strip_prefix("mutation '")?.split('\'').next());
     let table = block(DURABILITY, "mutations").text;
-    let documented: Vec<&str> = rows(&table).iter().map(|row| row[0]).collect();
-    assert_eq!(documented, broken);
+    // In the order of the script.
+    let is_unknown = |row: &Vec<&str>| !broken.any(|name| name == row[0]);
+    assert_eq!(rows(&table).into_iter().find(is_unknown), None);
     assert!(!table.contains("**nothing**"), "{table}");
 }
 
