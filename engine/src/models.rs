@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::config::{Api, Config, Model};
-use crate::provider::{Client, ModelProvider, Rehearsal, Remote};
+use crate::provider::{Client, ModelProvider, Rehearsal, Remote, Replay};
 use crate::runs::lock;
 
 /// The providers of one engine, by model name.
 pub(crate) struct Models {
     given: BTreeMap<String, Arc<dyn ModelProvider>>,
-    /// Rehearsals that were read, by model name.
+    /// Rehearsals and recordings that were read, by model name.
     opened: Mutex<BTreeMap<String, Arc<dyn ModelProvider>>>,
     rehearsal_log: Option<PathBuf>,
     /// Made for the first model that needs it.
@@ -29,7 +29,7 @@ pub enum ModelError {
     /// The configuration has no such model, or one that this version cannot call.
     #[error("{0}")]
     Unusable(String),
-    /// The script of a rehearsal cannot be used.
+    /// The script of a rehearsal, or a recording, cannot be used.
     #[error("{0}")]
     Script(String),
 }
@@ -42,7 +42,8 @@ impl Models {
         Self { given, opened: Mutex::new(BTreeMap::new()), rehearsal_log, client: OnceLock::new() }
     }
 
-    /// The provider for a model's name: one that the embedding program gave, `rehearsal:FILE`, or a configured one.
+    /// The provider for a model's name: one that the embedding program gave, `rehearsal:FILE`, `replay:DIR`,
+    /// or a configured one.
     pub(crate) fn resolve(&self, name: &str, config: &Config) -> Result<Arc<dyn ModelProvider>, ModelError> {
         if let Some(provider) = self.given.get(name) {
             return Ok(Arc::clone(provider));
@@ -59,9 +60,11 @@ impl Models {
                 let remote = Remote::new(model, Arc::clone(&config.profiles), client).map_err(unusable)?;
                 Ok(Arc::new(remote))
             }
-            (Api::Rehearsal, None) | (Api::Replay, _) => {
-                Err(unusable(format!("api `{}` cannot be called", model.api)))
+            (Api::Replay, Some(dir)) => self.replay(name, Path::new(dir)),
+            (Api::Rehearsal, None) => {
+                Err(unusable("add `file`, the path of the rehearsal's script".to_owned()))
             }
+            (Api::Replay, None) => Err(unusable("add `file`, the directory of a recording".to_owned())),
         }
     }
 
@@ -83,6 +86,17 @@ impl Models {
             Some(tokens) => rehearsal.output_tokens_max(tokens),
             None => rehearsal,
         });
+        opened.insert(name.to_owned(), Arc::clone(&provider));
+        Ok(provider)
+    }
+
+    fn replay(&self, name: &str, dir: &Path) -> Result<Arc<dyn ModelProvider>, ModelError> {
+        let mut opened = lock(&self.opened);
+        if let Some(provider) = opened.get(name) {
+            return Ok(Arc::clone(provider));
+        }
+        let replay = Replay::open(dir).map_err(|error| ModelError::Script(error.to_string()))?;
+        let provider: Arc<dyn ModelProvider> = Arc::new(replay);
         opened.insert(name.to_owned(), Arc::clone(&provider));
         Ok(provider)
     }
