@@ -159,6 +159,9 @@ fn save(context: &Context, is_json: bool) -> Result<Status, Failure> {
         let good = torn.last_good.map_or("none of it".to_owned(), |seq| format!("whole up to record {seq}"));
         let place = format!("{} at offset {}: {}", torn.segment.display(), torn.offset, torn.reason);
         output.line(format!("lost run {}{}: {good} ({place})", torn.run, names.collect::<String>()))?;
+        for run in &torn.continued_by {
+            output.line(format!("run {run} goes on without the messages of run {}", torn.run))?;
+        }
     }
     match losses.nameless {
         Some(0) => {}
