@@ -11,6 +11,7 @@ use model::{LOGIC_VERSION, Record, RunId, RunState};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream, Ticket};
 
 use crate::config::Config;
+use crate::configs::Settings;
 use crate::driver::load_state;
 use crate::error::Error;
 use crate::gc::Tomb;
@@ -58,15 +59,25 @@ impl Submitting {
             }
             // The id of a job in a batch follows from its names: the run was there before.
             Err(store::Error::Conflict { .. }) => Ok(Accepted { run, lane, is_known: true }),
+            // The settings that it names were taken back by a barrier that failed meanwhile.
+            Err(store::Error::Changed { .. }) => Err(store::Error::Void.into()),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// Checks a job and hands its first record to the store. A program that drives the run itself is `attached`: the run
-/// stops at every checkpoint for its abort, as it does for sources.
-pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) -> Result<Submitting, Error> {
-    let (model, provider) = check(shared, job)?;
+/// Checks a job and hands its first record to the store, after the settings that the run keeps. A program that drives the
+/// run itself is `attached`: the run stops at every checkpoint for its abort, as it does for sources.
+pub(crate) async fn submit(
+    shared: &Shared,
+    run: RunId,
+    job: &Job,
+    settings: &Settings,
+    is_attached: bool,
+) -> Result<Submitting, Error> {
+    let config = shared.configs.now(&settings.config);
+    let (model, provider) = check(shared, &config, job)?;
+    let mut requires = vec![shared.configs.keep(shared, settings).await?];
     let at = shared.clock.now();
     let mut job = job.clone();
     if job.workspace.is_none() && job.batch.is_some() && job.custom_id.is_some() {
@@ -74,7 +85,7 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
     }
     if job.tools.is_none() {
         let known = |name: &String| shared.tools.resolve(name).is_some();
-        job.tools = Some(shared.default_tools().into_iter().filter(known).collect());
+        job.tools = Some(shared.default_tools(&config.defaults.tools).into_iter().filter(known).collect());
     }
     for prompt in &mut job.prompts {
         if let model::Message::User(message) = prompt
@@ -86,10 +97,10 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
     let requested = Requested {
         name: &model,
         identity: provider.identity(),
-        candidates: candidates(&shared.config, &job, &model),
+        candidates: candidates(&config, &job, &model),
     };
     let (mut submission, facts) =
-        job::submission(run, shared.owner(), &job, &shared.config, shared.wants(), requested);
+        job::submission(run, shared.owner(), &job, settings, shared.wants(), requested);
     submission.wants.has_sources |= is_attached;
     let state = RunState::new(&submission, at);
     let (encoded, changes) = Encoded::all(&state);
@@ -101,7 +112,6 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
     puts.push(Put { key: keys::meta(run), value: Some(meta.to_bytes()) });
     puts.push(Put { key: keys::live(at.0, run), value: Some(lane.to_vec()) });
     puts.push(Put { key: keys::newest(at.0, run), value: Some(Vec::new()) });
-    let mut requires = Vec::new();
     if let Some(key) = &job.key {
         let key = keys::submission(key);
         requires.push(Require::Absent { key: key.clone() });
@@ -143,12 +153,13 @@ fn with_absolute_path(model: &str) -> Cow<'_, str> {
 
 /// Checks a job; answers its model's name and provider.
 pub(crate) fn check<'a>(
-    shared: &'a Shared,
+    shared: &Shared,
+    config: &'a Config,
     job: &'a Job,
 ) -> Result<(Cow<'a, str>, Arc<dyn ModelProvider>), Error> {
-    let named = job.model.as_deref().or(shared.config.defaults.model.as_deref());
+    let named = job.model.as_deref().or(config.defaults.model.as_deref());
     let model = with_absolute_path(named.ok_or(ModelError::Unnamed)?);
-    let provider = shared.models.resolve(&model, &shared.config)?;
+    let provider = shared.models.resolve(&model, config)?;
     if let Some(workspace) = &job.workspace
         && !workspace.is_dir()
     {

@@ -13,8 +13,8 @@ use crate::runs::lock;
 /// The providers of one engine, by model name.
 pub(crate) struct Models {
     given: BTreeMap<String, Arc<dyn ModelProvider>>,
-    /// Rehearsals that were read, by model name.
-    opened: Mutex<BTreeMap<String, Arc<dyn ModelProvider>>>,
+    /// Rehearsals that were read, by model name: one for each description that configurations have had for it.
+    opened: Mutex<BTreeMap<String, Vec<(Model, Arc<dyn ModelProvider>)>>>,
     rehearsal_log: Option<PathBuf>,
     /// Made for the first model that needs it.
     client: OnceLock<Result<Client, String>>,
@@ -73,7 +73,8 @@ impl Models {
         model: &Model,
     ) -> Result<Arc<dyn ModelProvider>, ModelError> {
         let mut opened = lock(&self.opened);
-        if let Some(provider) = opened.get(name) {
+        let mut of_name = opened.get(name).into_iter().flatten();
+        if let Some((_, provider)) = of_name.find(|(described, _)| described == model) {
             return Ok(Arc::clone(provider));
         }
         let rehearsal = Rehearsal::open(file, self.rehearsal_log.clone())
@@ -83,7 +84,7 @@ impl Models {
             Some(tokens) => rehearsal.output_tokens_max(tokens),
             None => rehearsal,
         });
-        opened.insert(name.to_owned(), Arc::clone(&provider));
+        opened.entry(name.to_owned()).or_default().push((model.clone(), Arc::clone(&provider)));
         Ok(provider)
     }
 }

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::meter::Latencies;
 use crate::config::Config;
+use crate::configs::Settings;
 use crate::job::{self, Job, Requested};
 use crate::runs::lock;
 use crate::tool::{CallContext, Tool, ToolSpec};
@@ -55,7 +56,8 @@ pub(super) fn record_and_core() -> (Vec<u8>, Vec<u8>) {
     let run = RunId([0x5a; 16]);
     let owner = Owner { epoch: 1, boot_id: [0x5a; 16] };
     let model = Requested { name: MODEL, identity: String::new(), candidates: Arc::default() };
-    let (submission, _) = job::submission(run, owner, &job(), &Config::default(), Wants::default(), model);
+    let settings = Settings::new(Config::default());
+    let (submission, _) = job::submission(run, owner, &job(), &settings, Wants::default(), model);
     let state = RunState::new(&submission, NOW);
     let (_, parts) = Encoded::all(&state);
     let core = parts.into_iter().find_map(|(_, bytes)| bytes).unwrap_or_default();

@@ -15,6 +15,7 @@ mod layers;
 mod position;
 mod prices;
 mod schema;
+mod snapshot;
 mod unknown;
 mod usd;
 mod value;
@@ -37,6 +38,7 @@ pub use environment::{Environment, data_dir};
 pub use error::{Error, Mistake};
 pub use layers::{Loaded, Overrides, load};
 pub use position::Origin;
+pub use snapshot::SnapshotHash;
 pub use usd::Usd;
 
 /// The longest duration a setting may have: ten years. It keeps `now + duration` far from overflow.
@@ -280,6 +282,13 @@ pub struct Defaults {
     pub max_usd: Usd,
     /// Tokens of a run.
     pub max_tokens: u64,
+}
+
+impl Defaults {
+    /// `concurrency` as a number of slots.
+    pub(crate) fn slots(&self) -> usize {
+        usize::try_from(self.concurrency.get()).unwrap_or(usize::MAX)
+    }
 }
 
 impl Default for Defaults {
