@@ -4,6 +4,9 @@
 //! under its hash, before the first run that names it. `[profiles]` alone are those in force for every run: a key is
 //! looked for where it is now. It must never read a file.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex};
@@ -133,17 +136,10 @@ impl Configs {
         Ok(is_there.then_some(Require::Holds { key, value: Some(place) }))
     }
 
-    /// A snapshot in the store. None if it is not there, or no longer what its name says.
     fn read(&self, store: &dyn Store, hash: SnapshotHash) -> Result<Option<Arc<Config>>, Error> {
-        let found = store.scan(&keys::snapshot(hash), None, 1)?.into_iter().next();
-        let place = found.and_then(|(_, place)| place.try_into().ok()).map(u64::from_be_bytes);
-        let Some(place) = place else { return Ok(None) };
-        let record = store.read_journal(keys::SNAPSHOTS, place, 1)?.into_iter().next();
-        let snapshot = record.and_then(|record| record.payload).filter(|it| SnapshotHash::of(it) == hash);
-        let Some(snapshot) = snapshot else { return Ok(None) };
-        let config = Arc::new(Config::from_snapshot(&String::from_utf8_lossy(&snapshot))?);
-        self.remember(hash, &config);
-        Ok(Some(config))
+        let config = stored(store, hash)?.map(Arc::new);
+        config.iter().for_each(|config| self.remember(hash, config));
+        Ok(config)
     }
 
     fn remember(&self, hash: SnapshotHash, config: &Arc<Config>) {
@@ -155,6 +151,17 @@ impl Configs {
         }
         known.insert(hash, Arc::clone(config));
     }
+}
+
+/// A snapshot in the store. None if it is not there, or no longer what its name says.
+pub(crate) fn stored(store: &dyn Store, hash: SnapshotHash) -> Result<Option<Config>, Error> {
+    let found = store.scan(&keys::snapshot(hash), None, 1)?.into_iter().next();
+    let place = found.and_then(|(_, place)| place.try_into().ok()).map(u64::from_be_bytes);
+    let Some(place) = place else { return Ok(None) };
+    let record = store.read_journal(keys::SNAPSHOTS, place, 1)?.into_iter().next();
+    let snapshot = record.and_then(|record| record.payload).filter(|it| SnapshotHash::of(it) == hash);
+    let snapshot = snapshot.map(|snapshot| Config::from_snapshot(&String::from_utf8_lossy(&snapshot)));
+    Ok(snapshot.transpose()?)
 }
 
 impl KeyNames {

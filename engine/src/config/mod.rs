@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 pub use draft::FILE_BYTES_MAX;
 pub use environment::{Environment, data_dir};
 pub use error::{Error, Mistake};
-pub use layers::{Loaded, Overrides, load};
+pub use layers::{Loaded, Overrides, files, load};
 pub use position::Origin;
 pub use snapshot::SnapshotHash;
 pub use usd::Usd;

@@ -14,6 +14,7 @@ mod names;
 mod present;
 mod recent;
 mod routes;
+mod settings;
 mod show;
 mod status;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub use journal::{InboxRow, JournalRow, JournalRows, inbox_rows, journal};
 pub use list::{Counts, Filter, RunRow, counts, list};
 pub use recent::{BlockedLoop, TurnRow};
 pub use routes::{CoolingRow, RoutesView};
+pub use settings::settings;
 pub use show::{
     CallRow, Chain, Counters, DeadlineView, Guards, HeadView, InboxView, JobView, LimitsView, RetryCounters,
     RunView, Spending, TakenView, UsageView, show,

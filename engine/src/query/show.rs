@@ -20,6 +20,7 @@ use super::routes::RoutesView;
 use super::status::turn_of;
 use super::why::quarantine;
 use super::{Snapshot, present};
+use crate::config::SnapshotHash;
 use crate::driver::read_first;
 use crate::error::Error;
 use crate::job::JobFacts;
@@ -75,6 +76,8 @@ pub struct JobView {
     pub workspace: Option<PathBuf>,
     /// Names of its tools.
     pub tools: Vec<String>,
+    /// Names the settings that it keeps; none if it goes by those in force.
+    pub config: Option<SnapshotHash>,
 }
 
 /// What a run has done.
@@ -288,6 +291,7 @@ fn job(store: &dyn Store, run: RunId, core: &Core) -> Result<JobView, Error> {
         thinking: core.thinking.to_string(),
         workspace: facts.workspace,
         tools: facts.tools.to_vec(),
+        config: facts.config,
     })
 }
 
