@@ -80,6 +80,77 @@ fn every_key_is_read() {
     assert_eq!(*world.load().config.profiles, [work, spare].map(named).into());
 }
 
+#[test]
+fn every_key_can_be_a_variable() {
+    let file: toml::Table = include_str!("every_key.toml").parse().unwrap();
+    let mut world = World::new();
+    for (name, value) in variables("SPRAG_", &file) {
+        world = world.var(&name, &value);
+    }
+    let by_file = with_file(include_str!("every_key.toml"));
+    assert_eq!(world.snapshot(), by_file.snapshot());
+    assert_eq!(world.load().config.profiles, by_file.load().config.profiles);
+}
+
+/// Each value of a table as a variable.
+fn variables(above: &str, table: &toml::Table) -> Vec<(String, String)> {
+    let of_key = |(key, value): (&String, &toml::Value)| {
+        let name = format!("{above}_{}_", key.to_uppercase());
+        match value {
+            toml::Value::Table(table) => variables(&name, table),
+            toml::Value::String(text) => vec![(name.trim_end_matches('_').to_owned(), text.clone())],
+            other => vec![(name.trim_end_matches('_').to_owned(), other.to_string())],
+        }
+    };
+    table.iter().flat_map(of_key).collect()
+}
+
+#[test]
+fn what_a_later_version_has_is_refused_wherever_it_stands() {
+    let world = with_file(
+        "tools = { bash = { sandbox = \"workspace\" } }\n\
+         [mcp.everything]\n\
+         command = [\"npx\"]\n\
+         [mcp.web]\n\
+         url = \"http://localhost\"\n\
+         [[policy]]\n\
+         tool = \"bash\"\n\
+         [[policy]]\n\
+         tool = \"write\"\n",
+    )
+    .file("etc/sprag/config.toml", "policy = []\nmcp = {}\n[tools.write]\nsandbox = \"none\"\n")
+    .var("SPRAG__POLICY", "[]")
+    .var("SPRAG__MCP__WEB__URL", "http://localhost")
+    .var("SPRAG__TOOLS__BASH__SANDBOX", "strict");
+    assert_eq!(
+        world.refused(),
+        "\
+/etc/sprag/config.toml:1:1: `policy` is not supported yet by this version: remove it
+/etc/sprag/config.toml:2:1: `mcp` is not supported yet by this version: remove it
+/etc/sprag/config.toml:4:1: `tools.write.sandbox` is not supported yet by this version: remove it
+sprag.toml:1:20: `tools.bash.sandbox` is not supported yet by this version: remove it
+sprag.toml:2:2: `mcp` is not supported yet by this version: remove it
+sprag.toml:6:3: `policy` is not supported yet by this version: remove it
+$SPRAG__MCP__WEB__URL: `mcp` is not supported yet by this version: remove it
+$SPRAG__POLICY: `policy` is not supported yet by this version: remove it
+$SPRAG__TOOLS__BASH__SANDBOX: `tools.bash.sandbox` is not supported yet by this version: remove it
+nothing was started: correct these mistakes and run the command again"
+    );
+}
+
+#[test]
+fn the_files_that_are_read_can_be_named() {
+    let environment = Environment {
+        home: Some("/home/me".into()),
+        cwd: "/work".into(),
+        etc: "/etc".into(),
+        ..Environment::default()
+    };
+    let usual = ["/etc/sprag/config.toml", "/home/me/.config/sprag/config.toml", "/work/sprag.toml"];
+    assert_eq!(files(&environment, None), usual.map(PathBuf::from));
+    assert_eq!(files(&environment, Some(Path::new("a.toml")))[3], PathBuf::from("/work/a.toml"));
+}
+
 fn named<T>((name, value): (&str, T)) -> (String, T) {
     (name.into(), value)
 }
