@@ -87,8 +87,7 @@ impl Configs {
     pub(crate) fn of_run(&self, store: &dyn Store, hash: Option<SnapshotHash>) -> Result<Settings, Error> {
         let in_force = self.in_force();
         let Some(hash) = hash.filter(|hash| *hash != in_force.hash) else { return Ok(in_force) };
-        let known = lock(&self.known).get(&hash).cloned();
-        if let Some(config) = known.map_or_else(|| self.read(store, hash), |known| Ok(Some(known)))? {
+        if let Some(config) = self.find(store, hash)? {
             return Ok(Settings { hash, config });
         }
         tracing::warn!(config = %hash, "the settings that runs started with are lost; they get those in force");
@@ -131,12 +130,15 @@ impl Configs {
     fn kept(&self, store: &dyn Store, hash: SnapshotHash) -> Result<Option<Require>, Error> {
         let key = keys::snapshot(hash);
         let Some((_, place)) = store.scan(&key, None, 1)?.into_iter().next() else { return Ok(None) };
-        let is_known = lock(&self.known).contains_key(&hash);
-        let is_there = is_known || self.read(store, hash)?.is_some();
+        let is_there = self.find(store, hash)?.is_some();
         Ok(is_there.then_some(Require::Holds { key, value: Some(place) }))
     }
 
-    fn read(&self, store: &dyn Store, hash: SnapshotHash) -> Result<Option<Arc<Config>>, Error> {
+    /// A snapshot in the store, which is read once.
+    fn find(&self, store: &dyn Store, hash: SnapshotHash) -> Result<Option<Arc<Config>>, Error> {
+        if let Some(known) = lock(&self.known).get(&hash) {
+            return Ok(Some(Arc::clone(known)));
+        }
         let config = stored(store, hash)?.map(Arc::new);
         config.iter().for_each(|config| self.remember(hash, config));
         Ok(config)

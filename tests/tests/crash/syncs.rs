@@ -25,17 +25,13 @@ const REDUNDANT_MAX: usize = 2;
 const BARRIER: &str = "a segment, after something was written";
 
 /// Syncs without which no image is wrong, and why.
-const REDUNDANT: [(&str, &str); 9] = [
+const REDUNDANT: [(&str, &str); 8] = [
     (
         "DIR, after something was made",
         "the mark's name is synced in the same directory, before anything is answered",
     ),
     ("DIR, after something was synced", "the same"),
     ("DIR, after something was written", "the same, when a store is opened again"),
-    (
-        "a segment in the making, after something was filled",
-        "the barrier of its first group covers its length",
-    ),
     (
         "another of sled's files, after something was synced",
         "sled does not open without it: the state is rebuilt",
