@@ -10,11 +10,14 @@ use crate::config::{Api, Config, Model};
 use crate::provider::{Client, ModelProvider, Rehearsal, Remote};
 use crate::runs::lock;
 
+/// A rehearsal that was read, and the description that it was read for.
+type Opened = (Model, Arc<dyn ModelProvider>);
+
 /// The providers of one engine, by model name.
 pub(crate) struct Models {
     given: BTreeMap<String, Arc<dyn ModelProvider>>,
     /// Rehearsals that were read, by model name: one for each description that configurations have had for it.
-    opened: Mutex<BTreeMap<String, Vec<(Model, Arc<dyn ModelProvider>)>>>,
+    opened: Mutex<BTreeMap<String, Vec<Opened>>>,
     rehearsal_log: Option<PathBuf>,
     /// Made for the first model that needs it.
     client: OnceLock<Result<Client, String>>,

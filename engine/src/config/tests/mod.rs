@@ -83,26 +83,21 @@ fn every_key_is_read() {
 #[test]
 fn every_key_can_be_a_variable() {
     let file: toml::Table = include_str!("every_key.toml").parse().unwrap();
-    let mut world = World::new();
-    for (name, value) in variables("SPRAG_", &file) {
-        world = world.var(&name, &value);
-    }
+    let variables = variables("SPRAG", &toml::Value::Table(file));
+    let by_variable = variables.iter().fold(World::new(), |world, (name, value)| world.var(name, value));
     let by_file = with_file(include_str!("every_key.toml"));
-    assert_eq!(world.snapshot(), by_file.snapshot());
-    assert_eq!(world.load().config.profiles, by_file.load().config.profiles);
+    assert_eq!(by_variable.snapshot(), by_file.snapshot());
+    assert_eq!(by_variable.load().config.profiles, by_file.load().config.profiles);
 }
 
-/// Each value of a table as a variable.
-fn variables(above: &str, table: &toml::Table) -> Vec<(String, String)> {
-    let of_key = |(key, value): (&String, &toml::Value)| {
-        let name = format!("{above}_{}_", key.to_uppercase());
-        match value {
-            toml::Value::Table(table) => variables(&name, table),
-            toml::Value::String(text) => vec![(name.trim_end_matches('_').to_owned(), text.clone())],
-            other => vec![(name.trim_end_matches('_').to_owned(), other.to_string())],
-        }
-    };
-    table.iter().flat_map(of_key).collect()
+/// Each value below a key as a variable.
+fn variables(path: &str, value: &toml::Value) -> Vec<(String, String)> {
+    let below =
+        |(key, value): (&String, &toml::Value)| variables(&format!("{path}__{}", key.to_uppercase()), value);
+    match value.as_table() {
+        Some(table) => table.iter().flat_map(below).collect(),
+        None => vec![(path.to_owned(), value.as_str().map_or_else(|| value.to_string(), str::to_owned))],
+    }
 }
 
 #[test]
