@@ -1,7 +1,8 @@
 //! The watch over the files of the configuration, while a command owns the engine.
 //!
-//! Owns when changed files are read again, and what is said of them. A configuration that is not valid changes nothing: the
-//! one in force is kept, and the mistakes are told. It must never stop a run, nor take half a file for a whole one.
+//! Owns when changed files are read again, and what is said of them. A configuration that is not valid changes
+//! nothing: the one in force is kept, and the mistakes are told. It must never stop a run, nor take half a file for a
+//! whole one.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -19,6 +20,10 @@ use crate::context::Layers;
 
 /// How long the files must say the same before they count: whoever saves one may do it in several steps.
 const SETTLE: Duration = Duration::from_millis(100);
+
+/// What is said of a change that is taken.
+const CHANGED: &str = "the configuration has changed: runs that start from now on get it; \
+                       [profiles] and concurrency hold at once";
 
 /// A watch that goes on until it is ended.
 pub(crate) struct Watch {
@@ -39,7 +44,7 @@ impl Watch {
     }
 }
 
-/// Gives the engine each configuration that the files come to say. What they said before the watch began is read first.
+/// Gives the engine each configuration that the files come to say, also before the watch had begun.
 async fn follow(engine: Engine, layers: Layers, config: Config) {
     let changed = Arc::new(Notify::new());
     let mut places = match Places::new(Arc::clone(&changed)) {
@@ -77,9 +82,7 @@ fn take(engine: &Engine, found: &Result<Config, Error>) {
     match found {
         Ok(config) => {
             engine.reload(config.clone());
-            say(
-                "the configuration has changed: runs that start from now on get it; [profiles] and concurrency hold at once",
-            );
+            say(CHANGED);
         }
         Err(Error::Invalid(mistakes)) => {
             mistakes.iter().for_each(|mistake| say(&mistake.to_string()));
@@ -95,8 +98,8 @@ fn take(engine: &Engine, found: &Result<Config, Error>) {
     }
 }
 
-/// The directories in which something happens when one of the files changes. A file itself is not watched: who saves it
-/// puts a new one in its place.
+/// The directories in which something happens when one of the files changes. A file itself is not watched: who saves
+/// it puts a new one in its place.
 struct Places {
     watcher: RecommendedWatcher,
     watched: BTreeSet<PathBuf>,
@@ -134,7 +137,7 @@ impl Places {
     }
 }
 
-/// The directory of a file and, if it is a link, that of what it leads to: each, or the nearest one above that is there.
+/// The directory of a file and, if it is a link, that of what it leads to; where one is not there, the nearest above.
 fn places_of(file: &Path) -> Vec<PathBuf> {
     let target = file.canonicalize().ok();
     let named = [Some(file), target.as_deref()].into_iter().flatten();

@@ -155,7 +155,8 @@ struct Going {
 }
 
 /// What is said of a valid change.
-const CHANGED: &str = "the configuration has changed: runs that start from now on get it; [profiles] and concurrency hold at once";
+const CHANGED: &str = "the configuration has changed: runs that start from now on get it; \
+                       [profiles] and concurrency hold at once";
 
 impl Going {
     fn new(session: Session, jobs: usize) -> Self {
