@@ -45,8 +45,17 @@ const RETRY: Duration = Duration::from_millis(10);
 /// The right to write a store, until dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    // Closing it releases the lock; it is close-on-exec, so no child can hold it.
-    _dir: File,
+    // Close-on-exec: whoever outlives this process does not hold it.
+    dir: File,
+}
+
+impl Drop for Lock {
+    /// Unlocks rather than closes alone: a child between its fork and its exec has the open directory too, and would hold
+    /// the lock as long.
+    fn drop(&mut self) {
+        // It fails for what is not open, which this is. Closing follows.
+        let _ = flock(&self.dir, FlockOperation::Unlock);
+    }
 }
 
 impl Lock {
@@ -83,7 +92,7 @@ impl Lock {
             thread::sleep(RETRY);
         }
         sign(&mut file).map_err(|error| failed("write the lock of", &error))?;
-        Ok(Self { _dir: opened })
+        Ok(Self { dir: opened })
     }
 }
 
@@ -147,6 +156,16 @@ mod tests {
         };
         assert_eq!((path.as_path(), pid), (dir.path(), std::process::id()));
         assert!(command.contains("store"), "{command}");
+        drop(lock);
+        Lock::take(dir.path(), Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn a_child_that_is_being_made_does_not_hold_what_was_given_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = Lock::take(dir.path(), Duration::ZERO).unwrap();
+        // What a fork leaves in the child until it becomes another program.
+        let _of_child = lock.dir.try_clone().unwrap();
         drop(lock);
         Lock::take(dir.path(), Duration::ZERO).unwrap();
     }

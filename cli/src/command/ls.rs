@@ -10,7 +10,7 @@ use crate::arguments::label;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::status::Status;
-use crate::text::{field, plain};
+use crate::text::{count, field, plain};
 
 /// List runs, newest first
 #[derive(Debug, clap::Args)]
@@ -69,6 +69,12 @@ impl Ls {
             let none = if is_filtered { "no run matches" } else { "no runs" };
             let _ = writeln!(std::io::stderr(), "{none} in {}", context.dir().display());
         }
+        let left = list.as_array().map_or(0, |runs| runs.iter().filter(|run| goes_on_by_itself(run)).count());
+        if left > 0 && !self.json && context.owner()?.is_none() {
+            let (runs, next) = (count(left as u64, "run"), context.next("resume"));
+            let _ =
+                writeln!(std::io::stderr(), "no engine is at work here; `{next}` continues {runs} of these");
+        }
         Ok(Status::Done)
     }
 }
@@ -92,6 +98,11 @@ fn row(run: &Value, is_table: bool) -> Vec<String> {
     row.zip(HEAD)
         .map(|(text, head)| if head == "RUN" { first(&text, DIGITS) } else { short(head, text) })
         .collect()
+}
+
+/// True for a run that needs nobody but an engine.
+fn goes_on_by_itself(run: &Value) -> bool {
+    ["queued", "running", "waiting"].contains(&field(run, "status"))
 }
 
 fn short(head: &str, text: String) -> String {

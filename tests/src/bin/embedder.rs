@@ -156,7 +156,12 @@ async fn follow(run: RunHandle) -> Option<Value> {
     let mut events = std::pin::pin!(run.events(None).unwrap());
     let (mut results, mut notes) = (Vec::new(), Vec::new());
     while let Some(event) = events.next().await {
-        let Stamped { event, .. } = event.unwrap();
+        let event = match event {
+            Ok(Stamped { event, .. }) => event,
+            // The engine stops while its run is followed.
+            Err(engine::Error::Store(store::Error::Closed)) => return None,
+            Err(error) => panic!("{error}"),
+        };
         if let AgentEvent::ToolExecutionUpdate { partial, .. } = event {
             say(&json!({ "update": partial.joined_text() }));
         } else if let AgentEvent::MessageEnd { message } = event {

@@ -1,12 +1,12 @@
 //! What a new owner of a run finds of a call, and does about it.
 
 use std::fs;
-use std::time::Duration;
-
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::provider::Rehearsal;
 use engine::{Found, Job, Rest};
+use futures_util::FutureExt as _;
 use model::Outcome;
 use rustix::process::Signal;
 use serde_json::json;
@@ -305,6 +305,9 @@ async fn late_results_of_a_superseded_owner_are_refused() {
     let job = Job::new("go").model("m").workspace(world.path("ws")).tools(["bash"]);
     let run = first.submit(job).await.unwrap();
     wait_for("output", || (world.read("ran") == "ran\n").then_some(()));
+    // Who waits already is told by this engine; who asks later is told what is committed.
+    let mut told = Box::pin(run.outcome());
+    assert!((&mut told).now_or_never().is_none());
     let second = owner(&world, &store);
     let mut resumed = second.resume(None).unwrap();
     let resumed = resumed.pop().unwrap();
@@ -316,8 +319,7 @@ async fn late_results_of_a_superseded_owner_are_refused() {
     assert_eq!(resumed.outcome().await.unwrap(), done);
     // The first engine saw the same end, and may not tell it any more. It is stopped only afterwards: a stop that comes
     // first leaves its run before it has tried.
-    let rest = run.outcome().await.unwrap();
-    assert_eq!(rest, Rest::Failed("fenced: epoch 1 was superseded by 2".to_owned()));
+    assert_eq!(told.await.unwrap(), Rest::Failed("fenced: epoch 1 was superseded by 2".to_owned()));
     first.stop().await;
     let chain = Stream::Run(RunKey(run.id.0));
     let owners: Vec<u64> =
