@@ -122,9 +122,14 @@ fn a_killed_run_goes_on_with_what_it_started_with_and_a_later_one_gets_the_new()
     // Two answers, and the few tokens that were reserved for the call that was lost.
     assert_eq!(killed["usd"].as_f64().map(f64::floor), Some(4.0), "{killed}");
     assert!(killed["config"].is_string() && killed["config"] != later["config"], "{killed} {later}");
-    for check in [&["verify"][..], &["replay", killed["run"].as_str().unwrap()], &["doctor", "--rebuild"]] {
+    let rebuilt = session.command(&["doctor", "--rebuild"]).output().unwrap();
+    let rebuilt = String::from_utf8(rebuilt.stdout).unwrap();
+    assert!(rebuilt.contains("\nok    state          built from"), "{rebuilt}");
+    let id = killed["run"].as_str().unwrap();
+    for check in [&["verify"][..], &["replay", id]] {
         assert_eq!(status(&session.command(check).output().unwrap()), "0", "{check:?}");
     }
+    assert_eq!(show(&session, id), killed);
 }
 
 #[test]
