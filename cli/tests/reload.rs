@@ -31,7 +31,7 @@ impl Server {
             let mut held = Vec::new();
             let serve = |answer: Option<String>| {
                 let (mut connection, _) = listener.accept().unwrap();
-                let request = read_request(&mut connection);
+                let (_, request) = read_request(&mut connection);
                 match answer {
                     Some(answer) => connection.write_all(answer.as_bytes()).unwrap(),
                     None => held.push(connection),
@@ -49,7 +49,8 @@ impl Server {
     }
 }
 
-fn read_request(connection: &mut TcpStream) -> Value {
+/// The head, in small letters, and the body.
+fn read_request(connection: &mut TcpStream) -> (String, Value) {
     let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
         let count = connection.read(&mut buffer).unwrap();
@@ -59,7 +60,7 @@ fn read_request(connection: &mut TcpStream) -> Value {
         let head = String::from_utf8_lossy(&request[..end]).to_lowercase();
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
         if request.len() >= end + 4 + length.parse::<usize>().unwrap() {
-            return serde_json::from_slice(&request[end + 4..]).unwrap();
+            return (head, serde_json::from_slice(&request[end + 4..]).unwrap());
         }
     }
 }
@@ -236,6 +237,40 @@ fn an_invalid_file_is_told_with_its_place_and_the_configuration_in_force_is_kept
             CHANGED,
         ]
     );
+}
+
+#[test]
+fn a_key_is_looked_for_in_the_new_place_by_a_run_that_is_under_way() {
+    let session = Session::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let config = |key: &str| {
+        format!(
+            "[models.m]\napi = \"openai-chat\"\nbase_url = \"http://{address}\"\nmodel = \"x\"\nprofiles = [\"p\"]\n\
+             [profiles.p]\napi_key_cmd = \"echo {key}\"\n"
+        )
+    };
+    session.file("sprag.toml", &config("first"));
+    let stderr = fs::File::create(session.work().join("stderr")).unwrap();
+    let mut command = session.command(&["run", "--model", "m", "--tools", "ls", "look"]);
+    let owner = command.stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+    let going = Going { session, owner };
+    let paid_by = |before: &dyn Fn(), answer: Option<String>| {
+        let (mut connection, _) = listener.accept().unwrap();
+        let (head, _) = read_request(&mut connection);
+        before();
+        connection.write_all(answer.unwrap().as_bytes()).unwrap();
+        let header = head.lines().find_map(|line| line.strip_prefix("authorization: bearer "));
+        header.unwrap().to_owned()
+    };
+    let change = || {
+        going.session.file("sprag.toml", &config("second"));
+        going.wait_for_line(CHANGED, 1);
+    };
+    let keys = [paid_by(&change, call()), paid_by(&|| {}, text("done"))];
+    assert_eq!(keys, ["first", "second"]);
+    let Going { mut owner, .. } = going;
+    assert_eq!(owner.wait().unwrap().code(), Some(0));
 }
 
 #[test]
