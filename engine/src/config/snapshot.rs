@@ -1,6 +1,6 @@
 //! The name of a snapshot.
 //!
-//! Owns how settings are named by what they say: equal settings have one name, on any machine and in any version.
+//! Owns how settings are named by what they say: equal settings have one name, on any machine.
 
 use std::fmt;
 
