@@ -10,7 +10,7 @@ use engine::{AgentEvent, Stamped};
 use model::{Message, Millis, ToolResult};
 
 use crate::output::{Output, Style};
-use crate::text::{clean, gist};
+use crate::text::{clean, fault, gist};
 
 /// Where the events of one run are shown.
 pub(crate) struct Screen {
@@ -116,7 +116,7 @@ impl Screen {
                 self.ended_at = Some(at);
                 self.shown_error.clone_from(&answer.error_message);
                 answer.error_message.iter().try_for_each(|error| {
-                    let line = self.style.bad(gist(error));
+                    let line = self.style.bad(fault(error));
                     self.note(&line)
                 })
             }

@@ -7,6 +7,9 @@ use serde_json::Value;
 /// Characters of a text that stand for it in a line.
 const GIST_CHARS_MAX: usize = 100;
 
+/// Characters of what went wrong, which ends with what to do about it.
+const FAULT_CHARS_MAX: usize = 500;
+
 /// The text without control characters other than newline and tab.
 pub(crate) fn clean(text: &str) -> String {
     let is_kept = |c: char| !c.is_control() || c == '\n' || c == '\t';
@@ -15,6 +18,15 @@ pub(crate) fn clean(text: &str) -> String {
 
 /// The beginning of a text, on one line.
 pub(crate) fn gist(text: &str) -> String {
+    line(text, GIST_CHARS_MAX)
+}
+
+/// What went wrong, on one line.
+pub(crate) fn fault(text: &str) -> String {
+    line(text, FAULT_CHARS_MAX)
+}
+
+fn line(text: &str, chars_max: usize) -> String {
     let mut words = text.split_whitespace();
     let mut out = String::new();
     for word in words.by_ref() {
@@ -22,12 +34,12 @@ pub(crate) fn gist(text: &str) -> String {
             out.push(' ');
         }
         out.push_str(word);
-        if out.len() > GIST_CHARS_MAX * 4 {
+        if out.len() > chars_max * 4 {
             break;
         }
     }
     let out = clean(&out);
-    match out.char_indices().nth(GIST_CHARS_MAX) {
+    match out.char_indices().nth(chars_max) {
         Some((at, _)) => format!("{}…", out.get(..at).unwrap_or_default()),
         None if words.next().is_some() => format!("{out}…"),
         None => out,
@@ -58,6 +70,11 @@ pub(crate) fn content_text(content: &Value) -> String {
     let blocks = content.as_array().map(Vec::as_slice).unwrap_or_default();
     let texts = blocks.iter().filter_map(|block| block.get("text")?.as_str());
     texts.collect::<Vec<_>>().join("\n")
+}
+
+/// What is said of a recording that is not whole.
+pub(crate) fn lost_words(reason: &str) -> String {
+    format!("the recording is not whole ({reason}); the run is: record again in a new directory")
 }
 
 /// A number with its noun.

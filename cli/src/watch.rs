@@ -89,12 +89,9 @@ fn take(engine: &Engine, found: &Result<Config, Error>) {
             let what = if mistakes.len() == 1 { "this mistake" } else { "these mistakes" };
             say(&format!("the configuration in force is kept: correct {what}, and it is read again"));
         }
-        Err(
-            error @ (Error::NoDataDir
-            | Error::UnknownModel { .. }
-            | Error::ApiNotSupported { .. }
-            | Error::Snapshot { .. }),
-        ) => say(&format!("{error}; the configuration in force is kept")),
+        Err(error @ (Error::NoDataDir | Error::UnknownModel { .. } | Error::Snapshot { .. })) => {
+            say(&format!("{error}; the configuration in force is kept"))
+        }
     }
 }
 

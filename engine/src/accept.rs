@@ -3,6 +3,8 @@
 //! Owns acknowledgement: what these functions return `Ok` for is durable, once for each key, whatever happens next.
 
 use std::borrow::Cow;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use model::encode::Encoded;
@@ -26,6 +28,9 @@ use crate::shared::Shared;
 const KIND_SUBMITTED: u8 = 0;
 /// Code of an inbox item in raw listings.
 const KIND_ITEM: u8 = 2;
+
+/// What stands before the path of a model that is a file.
+const FILES: [&str; 2] = ["rehearsal", "replay"];
 
 /// The most bytes of a session's key.
 const SESSION_BYTES_MAX: usize = 1024;
@@ -80,6 +85,7 @@ pub(crate) async fn submit(
     let mut requires = vec![shared.configs.keep(shared, settings).await?];
     let at = shared.clock.now();
     let mut job = job.clone();
+    job.record = job.record.as_deref().map(made).transpose()?;
     if job.workspace.is_none() && job.batch.is_some() && job.custom_id.is_some() {
         job.workspace = shared.dir.as_deref().map(|dir| keys::own_workspace(dir, run));
     }
@@ -133,6 +139,14 @@ pub(crate) async fn submit(
     Ok(Submitting { run, lane, ticket })
 }
 
+/// A directory to record in, by its absolute path.
+fn made(dir: &Path) -> Result<PathBuf, Error> {
+    let made = std::path::absolute(dir).and_then(|dir| std::fs::create_dir_all(&dir).map(|()| dir));
+    let words =
+        |error| format!("{} cannot be made: {error}; name another directory to record in", dir.display());
+    made.map_err(|error| Error::Job(words(error)))
+}
+
 /// The models that may be asked for a job. Whoever asks for another model than the default wants just that one.
 pub(crate) fn candidates(config: &Config, job: &Job, model: &str) -> Arc<[Candidate]> {
     let defaults = &config.defaults;
@@ -144,9 +158,10 @@ pub(crate) fn candidates(config: &Config, job: &Job, model: &str) -> Arc<[Candid
 
 /// The name of a model that is a file, with the file's absolute path: whoever resumes the run may stand elsewhere.
 fn with_absolute_path(model: &str) -> Cow<'_, str> {
-    let file = model.strip_prefix("rehearsal:").filter(|file| !file.is_empty());
-    match file.and_then(|file| std::path::absolute(file).ok()?.into_os_string().into_string().ok()) {
-        Some(path) => Cow::Owned(format!("rehearsal:{path}")),
+    let file = model.split_once(':').filter(|(kind, file)| FILES.contains(kind) && !file.is_empty());
+    let absolute = |file: &str| std::path::absolute(file).ok()?.into_os_string().into_string().ok();
+    match file.and_then(|(kind, file)| Some((kind, absolute(file)?))) {
+        Some((kind, path)) => Cow::Owned(format!("{kind}:{path}")),
         None => Cow::Borrowed(model),
     }
 }
@@ -177,7 +192,39 @@ pub(crate) fn check<'a>(
             return Err(Error::Job(format!("no tool `{name}`; there are: {known}")));
         }
     }
+    if let Some(dir) = &job.record {
+        check_recordable(shared, job, &model, &*provider, dir)?;
+    }
     Ok((model, provider))
+}
+
+/// Refuses to record what has no raw responses, and to mix two recordings. A job that is repeated under its
+/// key goes on with its own.
+fn check_recordable(
+    shared: &Shared,
+    job: &Job,
+    model: &str,
+    provider: &dyn ModelProvider,
+    dir: &Path,
+) -> Result<(), Error> {
+    if !provider.has_raw_responses() {
+        let words = "goes over no network, so there is nothing to record; leave out --record";
+        return Err(Error::Job(format!("model `{model}` {words}")));
+    }
+    if let Some(key) = &job.key
+        && !shared.store.scan(&keys::submission(key), None, 1)?.is_empty()
+    {
+        return Ok(());
+    }
+    match std::fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(false) => {
+            let words = "is not empty, and a recording holds one run; name a new directory";
+            Err(Error::Job(format!("{} {words}", dir.display())))
+        }
+        Err(error) => Err(Error::Job(format!("{} cannot be read: {error}", dir.display()))),
+    }
 }
 
 /// Puts an item into a run's inbox; answers its position. With a key, the same item is accepted once.

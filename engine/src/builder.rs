@@ -177,6 +177,7 @@ impl Builder {
             tool_facts: Mutex::default(),
             models: Models::new(self.providers, self.rehearsal_log),
             profiles,
+            recordings: Mutex::default(),
             harness: self.harness,
             budgets: Budgets::default(),
             runs: Runs::default(),

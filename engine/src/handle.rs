@@ -99,6 +99,12 @@ impl RunHandle {
         if is_repeated || matches!(state.core.phase, Phase::Done { .. }) { Ok(()) } else { judge(&state) }
     }
 
+    /// Why the recording of the run is not whole, as far as this engine has made it; none if it is, or if
+    /// there is none.
+    pub fn recording_lost(&self) -> Option<String> {
+        lock(&self.engine.shared.recordings).get(&self.id)?.lost().map(str::to_owned)
+    }
+
     /// Waits until the run rests: ended, parked, or stopped with its engine.
     pub async fn outcome(&self) -> Result<Rest, Error> {
         let watched = self.engine.shared.runs.watch(self.id);

@@ -60,6 +60,8 @@ pub struct Job {
     pub version: Option<[u8; 16]>,
     /// Failed model calls are tried again; true if none.
     pub retries: Option<bool>,
+    /// Directory in which the model calls are recorded, new or empty; none: they are not.
+    pub record: Option<PathBuf>,
     /// Each poll takes every message that waits, not one.
     pub drains_all: bool,
 }
@@ -126,6 +128,9 @@ pub struct JobFacts {
     /// The models that may be asked, the requested one first; empty: that one alone, without profiles.
     #[serde(default, skip_serializing_if = "<[Candidate]>::is_empty")]
     pub candidates: Arc<[Candidate]>,
+    /// Directory in which its model calls are recorded: whoever resumes the run goes on recording.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<PathBuf>,
     /// How calls of one answer run.
     pub tool_execution: ToolExecution,
     /// Limits of each tool.
@@ -260,6 +265,7 @@ pub(crate) fn submission(
         model: (Label::from(model.name).as_str() != model.name).then(|| model.name.to_owned()),
         model_identity: model.identity,
         candidates: model.candidates,
+        record: job.record.clone(),
         tool_execution: job.tool_execution.unwrap_or(defaults.tool_execution),
         config: Some(settings.hash),
     };

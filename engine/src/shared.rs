@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use model::input::Hook;
 use model::state::{Owner, Wants};
-use model::{LOGIC_VERSION, ToolResult};
+use model::{LOGIC_VERSION, RunId, ToolResult};
 use store::{Commit, Durability, Epoch, Hash, Put, RecordKind, Store, Stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +24,7 @@ use crate::lanes::Lanes;
 use crate::lives::Lives;
 use crate::models::Models;
 use crate::profiles::Profiles;
+use crate::provider::{Origin, Recording};
 use crate::report::Report;
 use crate::runs::{Runs, lock};
 use crate::suspects::Suspects;
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) tool_facts: Mutex<Vec<ToolFacts>>,
     pub(crate) models: Models,
     pub(crate) profiles: Profiles,
+    /// Recordings of runs that this engine drives or has driven.
+    pub(crate) recordings: Mutex<BTreeMap<RunId, Arc<Recording>>>,
     pub(crate) harness: Harness,
     pub(crate) budgets: Budgets,
     pub(crate) runs: Runs,
@@ -158,6 +161,13 @@ impl Shared {
             }
             None => {}
         }
+    }
+
+    /// Where the model calls of a run are recorded, if they are; the same for each driver of the run.
+    pub(crate) fn recording(&self, facts: &JobFacts, origin: &Origin) -> Option<Arc<Recording>> {
+        let dir = facts.record.as_ref()?;
+        let new = || Arc::new(Recording::new(dir.clone(), origin));
+        Some(Arc::clone(lock(&self.recordings).entry(origin.run).or_insert_with(new)))
     }
 
     /// The tools of a job that names none: the configured ones, and those that the program added.

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::owner::{Ended, Owner, rest_of};
 use crate::status::Status;
-use crate::text::count;
+use crate::text::{count, lost_words};
 
 /// Lines of each kind that the report has in a text.
 const LINES_MAX: usize = 20;
@@ -184,6 +184,11 @@ fn say_end(
     }
     let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
     eprint(&format!("{}: {}", count(runs.len() as u64, "run"), counts.join(", ")));
+    for run in runs.iter().take(LINES_MAX) {
+        if let Some(lost) = engine.handle(*run).recording_lost() {
+            eprint(&format!("{run}: {}", lost_words(&lost)));
+        }
+    }
     let unmoved = runs.iter().zip(rests).filter(|(_, rest)| !matches!(rest, Some(Rest::Done { .. })));
     for (run, _) in unmoved.take(LINES_MAX) {
         let why = query::why(&**engine.store(), *run, false)?;

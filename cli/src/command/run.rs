@@ -1,7 +1,7 @@
 //! `sprag run`: one run, watched to its end.
 
 use std::io::{IsTerminal, Read};
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use engine::config::{Overrides, Usd};
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::owner::{Ended, Owner, rest_of};
 use crate::screen::Screen;
 use crate::status::Status;
-use crate::text::{count, field};
+use crate::text::{count, field, lost_words};
 use model::guard::retry::ThinkingLevel;
 
 /// Start one run in the current directory and watch it
@@ -27,7 +27,7 @@ Example:
 pub(crate) struct Run {
     /// What the model is asked; `-` reads it from stdin
     prompt: Option<String>,
-    /// Name of a configured model, or rehearsal:FILE
+    /// Name of a configured model, rehearsal:FILE or replay:DIR
     #[arg(long, value_name = "M")]
     model: Option<String>,
     /// Session to run in: the model sees what was said in it before [default: a new one]
@@ -63,7 +63,7 @@ pub(crate) struct Run {
     /// A label of the run; may be given more than once
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     labels: Vec<(String, String)>,
-    /// Record the model's answers (not supported yet)
+    /// Record each model call in a new directory; --model replay:DIR plays it
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     /// Print one event a line, as JSON
@@ -73,9 +73,6 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn run(self, context: &Context) -> Result<Status, Failure> {
-        if self.record.is_some() {
-            return Err(Failure::usage("--record is not supported yet; leave it out"));
-        }
         let layers = context.layers(self.overrides());
         let config = layers.load()?;
         let is_json = self.json;
@@ -128,9 +125,28 @@ impl Run {
             workspace: Some(workspace),
             tools: self.tools,
             labels: self.labels.into_iter().collect(),
+            record: self.record.map(|dir| without_dots(&context.cwd().join(dir))),
             ..Job::new(prompt)
         })
     }
+}
+
+/// The path without `.` and `..`, so that it can be compared; it need not exist.
+fn without_dots(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut path, component| {
+        match component {
+            Component::ParentDir => drop(path.pop()),
+            Component::CurDir => {}
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => path.push(component),
+        }
+        path
+    })
+}
+
+/// Tools that look through the workspace would find the recording of their own calls.
+fn records_inside(job: &Job) -> bool {
+    let workspace = job.workspace.as_deref().map(without_dots);
+    job.record.as_ref().zip(workspace).is_some_and(|(record, workspace)| record.starts_with(workspace))
 }
 
 fn prompt(argument: Option<String>) -> Result<String, Failure> {
@@ -162,7 +178,12 @@ async fn watch(
 ) -> Result<(RunHandle, Ended<Option<Rest>>), Failure> {
     let engine = owner.engine.clone();
     let left = engine.live_runs()?;
+    let is_inside = records_inside(&job);
     let handle = engine.submit(job).await?;
+    if is_inside {
+        let words = "the recording is inside of the workspace, where tools see it grow: a replay may differ";
+        screen.note(&screen.style().warn(words))?;
+    }
     if left.contains(&handle.id) {
         // Its key is that of a run that a stop or a crash has left.
         engine.resume(Some(&[handle.id]))?;
@@ -237,6 +258,7 @@ fn say_end(
     }
     let status = style.status(field(&view, "status"));
     screen.note(&format!("{status} {}", style.dim(format!("{} · run {}", facts.join(" · "), run.id))))?;
+    say_lost(run, screen)?;
     match rest {
         Some(Rest::Done { reason: Some(reason), .. }) if !screen.has_shown(reason) => {
             screen.note(&format!("reason: {reason}"))?;
@@ -257,6 +279,14 @@ fn say_end(
     Ok(())
 }
 
+/// What is missing in the recording of the run.
+fn say_lost(run: &RunHandle, screen: &mut Screen) -> Result<(), Failure> {
+    if let Some(lost) = run.recording_lost() {
+        screen.note(&screen.style().warn(lost_words(&lost)))?;
+    }
+    Ok(())
+}
+
 async fn say_stop(
     context: &Context,
     run: &RunHandle,
@@ -268,6 +298,7 @@ async fn say_stop(
         say_end(context, run, rest.as_ref(), screen)?;
         return Ok(Status::of_rest(rest.as_ref()));
     }
+    say_lost(run, screen)?;
     screen.note(&format!("stopped; to continue: {}", context.next(&format!("resume {}", run.id))))?;
     Ok(status)
 }

@@ -5,8 +5,8 @@
 
 use std::fmt;
 
+use super::Origin;
 use super::unknown::join;
-use super::{Api, Origin};
 
 /// One mistake, with its place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,16 +39,6 @@ pub enum Error {
         model: String,
         /// The configured name that is most like it.
         nearest: Option<String>,
-    },
-    /// A run asks for a model whose protocol this version does not speak.
-    #[error(
-        "model `{model}` needs api `{api}`, not supported yet by this version; use one with api `rehearsal`"
-    )]
-    ApiNotSupported {
-        /// The name asked for.
-        model: String,
-        /// Its protocol.
-        api: Api,
     },
     /// A stored snapshot is not one of this version's.
     #[error("configuration snapshot not readable: {reason}; use the version of sprag that started the run")]

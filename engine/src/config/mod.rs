@@ -95,7 +95,7 @@ impl Config {
 
     /// The model that `name` means: a `[models.NAME]` table, or `rehearsal:FILE` or `replay:DIR`, which need
     /// none and whose path is kept as written. A well-known model without a price has its vendor's. Fails for
-    /// an unknown name and for an api that this version cannot speak.
+    /// an unknown name.
     pub fn model(&self, name: &str) -> Result<Model, Error> {
         let model = match name.split_once(':') {
             Some(("rehearsal", file)) if !file.is_empty() => Model::at(Api::Rehearsal, file),
@@ -103,12 +103,11 @@ impl Config {
             Some(_) | None => self.models.get(name).cloned().ok_or_else(|| self.unknown_model(name))?,
         };
         match model.api {
-            Api::Rehearsal => Ok(model),
+            Api::Rehearsal | Api::Replay => Ok(model),
             Api::AnthropicMessages | Api::OpenaiChat | Api::OpenaiResponses => {
                 let price = model.price.clone().or_else(|| prices::of_vendor(&model));
                 Ok(Model { price, ..model })
             }
-            Api::Replay => Err(Error::ApiNotSupported { model: name.into(), api: model.api }),
         }
     }
 

@@ -47,7 +47,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::fold::Fold;
 use crate::job::JobFacts;
-use crate::provider::{Origin, Request};
+use crate::provider::{Origin, Recording, Request};
 use crate::runs::{Rest, Watched};
 use crate::shared::Shared;
 use crate::sink::EventSink;
@@ -116,6 +116,8 @@ pub(crate) struct Driver {
     /// Held while a call is asked for or in flight.
     reservation: Option<Reservation>,
     origin: Arc<Origin>,
+    /// Where its model calls are recorded, if they are.
+    recording: Option<Arc<Recording>>,
 
     state: RunState,
     encoded: Encoded,

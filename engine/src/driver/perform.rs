@@ -216,6 +216,7 @@ impl Driver {
             messages,
             tools: self.tools(),
             spool: None,
+            recording: self.recording.clone(),
         }
     }
 

@@ -6,6 +6,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
 use model::input::{Failure, FailureKind};
 use model::message::{AssistantMessage, StopReason};
 use tokio_util::sync::CancellationToken;
@@ -14,6 +16,7 @@ use super::draft::blank_message;
 use super::fault::Fault;
 use super::http::{Client, Incoming, Outgoing, Tap};
 use super::reader::{Reader, Speaker};
+use super::recording::Tape;
 use super::secret::{self, Secret};
 use super::watchdog::Watchdog;
 use super::{StreamEvent, classify, price};
@@ -29,15 +32,25 @@ pub(super) struct Plan {
     /// Tokens of the request, by estimate.
     pub(super) sent: u64,
     pub(super) outgoing: Outgoing,
-    /// Where the key is found; none for a server that wants none.
-    pub(super) account: Option<Profile>,
-    /// The header that carries a key, and what stands before the key in it.
-    pub(super) key_header: (&'static str, &'static str),
     pub(super) price: Option<Price>,
-    pub(super) client: Client,
+    pub(super) respondent: Respondent,
     pub(super) watchdog: Watchdog,
     /// Who sees the raw response.
     pub(super) tap: Option<Box<dyn Tap>>,
+}
+
+/// Who answers.
+pub(super) enum Respondent {
+    /// A server.
+    Server {
+        client: Client,
+        /// Where the key is found; none for a server that wants none.
+        account: Option<Profile>,
+        /// The header that carries a key, and what stands before the key in it.
+        key_header: (&'static str, &'static str),
+    },
+    /// A recording of one.
+    Recording(Tape),
 }
 
 /// A call under way.
@@ -64,9 +77,7 @@ enum Stage {
 
 struct Ready {
     outgoing: Outgoing,
-    account: Option<Profile>,
-    key_header: (&'static str, &'static str),
-    client: Client,
+    respondent: Respondent,
     tap: Option<Box<dyn Tap>>,
 }
 
@@ -78,9 +89,18 @@ enum Cut {
 
 impl Call {
     pub(super) fn new(plan: Plan, abort: CancellationToken) -> Self {
-        let Plan { speaker, sent, outgoing, account, key_header, price, client, watchdog, tap } = plan;
-        let stage = Stage::Ready(Box::new(Ready { outgoing, account, key_header, client, tap }));
+        let Plan { speaker, sent, outgoing, price, respondent, watchdog, tap } = plan;
+        let stage = Stage::Ready(Box::new(Ready { outgoing, respondent, tap }));
         Self { speaker, sent, price, watchdog, abort, stage, key: None, told: VecDeque::new() }
+    }
+
+    /// The call as a stream; nothing happens before it is polled.
+    pub(super) fn into_stream(self) -> BoxStream<'static, StreamEvent> {
+        stream::unfold(Box::new(self), |mut call| async move {
+            let event = call.next().await?;
+            Some((event, call))
+        })
+        .boxed()
     }
 
     /// The next event; none after the last.
@@ -218,11 +238,16 @@ impl Call {
 
 /// Fetches the key, sends the request, waits for the head of the response.
 async fn exchange(ready: Ready, key: &mut Option<Secret>) -> Result<Incoming, Fault> {
-    let Ready { outgoing, account, key_header: (name, scheme), client, tap } = ready;
-    if let Some(account) = &account {
-        *key = Some(secret::fetch(account).await?);
+    let Ready { outgoing, respondent, tap } = ready;
+    match respondent {
+        Respondent::Server { client, account, key_header: (name, scheme) } => {
+            if let Some(account) = &account {
+                *key = Some(secret::fetch(account).await?);
+            }
+            client.send(outgoing, key.as_ref().map(|key| (name, scheme, key)), tap).await
+        }
+        Respondent::Recording(tape) => tape.play(outgoing.body).await,
     }
-    client.send(outgoing, key.as_ref().map(|key| (name, scheme, key)), tap).await
 }
 
 /// Waits for `work` as long as nobody aborts and the watchdog is quiet.

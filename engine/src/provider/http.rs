@@ -33,8 +33,11 @@ pub(super) struct Outgoing {
     pub(super) body: Vec<u8>,
 }
 
-/// Sees a response as it arrives, before anything is made of it.
+/// Sees a call on the wire: what is sent, and the response as it arrives, before anything is made of it.
 pub(crate) trait Tap: Send {
+    /// The body of the request, which is about to be sent, and the key that goes with it.
+    fn on_send(&mut self, _body: &[u8], _key: Option<&Secret>) {}
+
     /// The status and the headers.
     fn on_head(&mut self, status: u16, headers: &Headers);
 
@@ -57,7 +60,11 @@ impl Headers {
         ["request-id", "x-request-id", "x-oai-request-id", "cf-ray"].iter().find_map(|name| self.get(name))
     }
 
-    #[cfg(test)]
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     pub(super) fn of(pairs: &[(&str, &str)]) -> Self {
         Self(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
     }
@@ -111,6 +118,9 @@ impl Client {
             value.set_sensitive(true);
             headers.insert(HeaderName::from_static(name), value);
         }
+        if let Some(tap) = &mut tap {
+            tap.on_send(&outgoing.body, key.map(|(.., key)| key));
+        }
         let request = self.inner.post(outgoing.url).headers(headers).body(outgoing.body);
         let response = request.send().await.map_err(|error| broken(&error))?;
         let (status, headers) = (response.status().as_u16(), Headers::from(response.headers()));
@@ -130,6 +140,11 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
+    /// A response that arrived earlier, to be read as if it arrived now.
+    pub(super) fn recorded(status: u16, headers: Headers, body: Vec<u8>) -> Self {
+        Self { status, headers, response: http::Response::new(body).into(), tap: None }
+    }
+
     /// The next bytes of the body; none at its end. An end that the framing did not announce is an error.
     pub(super) async fn chunk(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>, Fault> {
         let chunk = self.response.chunk().await.map_err(|error| broken(&error))?;

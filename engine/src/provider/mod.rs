@@ -10,6 +10,7 @@ mod call_ids;
 mod classify;
 mod conversation;
 mod draft;
+mod endpoint;
 mod fault;
 mod fields;
 mod grammar;
@@ -18,6 +19,7 @@ mod openai_chat;
 mod openai_responses;
 mod price;
 mod reader;
+mod recording;
 mod rehearsal;
 mod remote;
 mod retry_after;
@@ -38,6 +40,7 @@ use model::input::Failure;
 use model::message::{AssistantMessage, Message, Usage};
 use tokio_util::sync::CancellationToken;
 
+pub use recording::{Recording, RecordingError, Replay};
 pub use rehearsal::{Rehearsal, SCRIPT_BYTES_MAX, ScriptError};
 
 pub(crate) use http::Client;
@@ -69,6 +72,8 @@ pub struct Request {
     pub tools: Arc<[ToolSpec]>,
     /// Where the raw response is kept as it arrives, by a provider that has such. Not part of what is asked.
     pub spool: Option<Spool>,
+    /// Where the call is recorded, by a provider that has raw responses. Not part of what is asked.
+    pub recording: Option<Arc<Recording>>,
 }
 
 /// Where a request comes from; constant within a run.

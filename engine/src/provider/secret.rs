@@ -44,7 +44,12 @@ impl Secret {
 
     /// `text` without the key: servers quote what they refuse.
     pub(super) fn redact(&self, text: String) -> String {
-        if self.0.len() < REDACTED_BYTES_MIN { text } else { text.replace(&self.0, "[key]") }
+        if self.is_distinct() { text.replace(&self.0, "[key]") } else { text }
+    }
+
+    /// True if it can be told from other words.
+    pub(super) fn is_distinct(&self) -> bool {
+        self.0.len() >= REDACTED_BYTES_MIN
     }
 }
 

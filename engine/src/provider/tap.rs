@@ -1,8 +1,9 @@
-//! Who sees the raw bytes of a response.
+//! Who sees the raw bytes of a call.
 //!
 //! Owns the writing of the spool while a response arrives. A disk that fails costs the spool, never the answer.
 
 use super::http::{Headers, Tap};
+use super::secret::Secret;
 use crate::spool::{Spool, Writing};
 
 /// Keeps a response in its spool.
@@ -39,5 +40,20 @@ impl Tap for SpoolTap {
         if let Err(error) = appended {
             self.give_up(&error);
         }
+    }
+}
+
+/// Several taps see everything, in their order.
+impl Tap for Vec<Box<dyn Tap>> {
+    fn on_send(&mut self, body: &[u8], key: Option<&Secret>) {
+        self.iter_mut().for_each(|tap| tap.on_send(body, key));
+    }
+
+    fn on_head(&mut self, status: u16, headers: &Headers) {
+        self.iter_mut().for_each(|tap| tap.on_head(status, headers));
+    }
+
+    fn on_bytes(&mut self, bytes: &[u8]) {
+        self.iter_mut().for_each(|tap| tap.on_bytes(bytes));
     }
 }

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::config::{Api, Model, OnUnknown, Tool};
-use engine::provider::Rehearsal;
+use engine::provider::{Rehearsal, Replay};
 use engine::{AgentEvent, Builder, Config, Engine, Job, Rest, RunHandle, Stamped};
 use futures_util::StreamExt as _;
 use model::Message;
@@ -45,6 +46,7 @@ async fn embed(order: &Value) {
         None => {
             let job =
                 Job::new("go").model("m").workspace(order["workspace"].as_str().unwrap()).tools(["bash"]);
+            let job = Job { record: order["record"].as_str().map(Into::into), ..job };
             let run = engine.submit(job).await.unwrap();
             (run.clone(), tokio::spawn(follow(run)))
         }
@@ -120,9 +122,10 @@ fn builder(order: &Value) -> Builder {
         options.boot_id = [boot as u8; 16];
     }
     let builder = Engine::builder(order["dir"].as_str().unwrap()).store_options(options);
-    let builder = match order["base_url"].as_str() {
-        Some(base_url) => builder.config(Config { models: served_at(base_url), ..config }),
-        None => builder.config(config).provider("m", Rehearsal::from_value(&script).unwrap()),
+    let builder = match (order["base_url"].as_str(), order["replay"].as_str()) {
+        (None, Some(dir)) => builder.config(config).provider("m", Replay::open(Path::new(dir)).unwrap()),
+        (Some(base_url), _) => builder.config(Config { models: served_at(base_url), ..config }),
+        (None, None) => builder.config(config).provider("m", Rehearsal::from_value(&script).unwrap()),
     };
     match order["supervisor"].as_str() {
         Some(program) => builder.supervisor(program),

@@ -94,8 +94,7 @@ fn world(server: &Server) -> World {
 }
 
 /// A run whose engine was killed when the whole answer had arrived, before it was committed.
-fn killed_with_the_answer(server: &Server) -> World {
-    let world = world(server);
+fn killed_with_the_answer(world: World) -> World {
     let file = world.path("stopped");
     let variables =
         [("SPRAG_CRASH_POINT", "before the answer's commit"), ("SPRAG_CRASH_FILE", file.to_str().unwrap())];
@@ -115,7 +114,7 @@ fn spooled(world: &World) -> Vec<String> {
 #[test]
 fn a_complete_answer_is_not_paid_for_twice() {
     let server = Server::start(ANSWER.len());
-    let world = killed_with_the_answer(&server);
+    let world = killed_with_the_answer(world(&server));
     assert_eq!(spooled(&world).len(), 1);
 
     let told = world.result();
@@ -124,9 +123,21 @@ fn a_complete_answer_is_not_paid_for_twice() {
 }
 
 #[test]
+fn an_answer_that_is_taken_up_is_whole_in_its_recording_too() {
+    let server = Server::start(ANSWER.len());
+    let recording = tempfile::tempdir().unwrap();
+    let recording = recording.path().to_str().unwrap();
+    let world = killed_with_the_answer(world(&server).set("record", recording));
+    assert_eq!(world.result().outcome, "completed");
+    // The run that is replayed would ask again if its answer were not whole.
+    let replayed = World::new("true").set("replay", recording).result();
+    assert_eq!((replayed.outcome.as_str(), server.calls()), ("completed", 1));
+}
+
+#[test]
 fn a_response_of_another_call_is_not_taken_for_this_one() {
     let server = Server::start(ANSWER.len());
-    let world = killed_with_the_answer(&server);
+    let world = killed_with_the_answer(world(&server));
     let run = fs::read_dir(world.path("data/spool")).unwrap().next().unwrap().unwrap().path();
     let kept = run.join("0.0");
     let text = fs::read_to_string(&kept).unwrap();

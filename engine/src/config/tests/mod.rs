@@ -437,10 +437,9 @@ fn a_run_asks_for_a_model_by_name() {
     let no = |text: &str| Err(text.to_owned());
     assert_eq!(asked("script"), Ok(Model::at(Api::Rehearsal, "/s.json")));
     assert_eq!(asked("rehearsal:a:b.json"), Ok(Model::at(Api::Rehearsal, "a:b.json")));
-    let tail = "not supported yet by this version; use one with api `rehearsal`";
     let sonnet = Model { model: Some("x".into()), ..Model::new(Api::AnthropicMessages) };
     assert_eq!(asked("sonnet"), Ok(sonnet));
-    assert_eq!(asked("replay:dir"), no(&format!("model `replay:dir` needs api `replay`, {tail}")));
+    assert_eq!(asked("replay:dir"), Ok(Model::at(Api::Replay, "dir")));
     assert_eq!(asked("sonet"), no("model `sonet` is not configured, did you mean `sonnet`?"));
     assert_eq!(
         asked("rehearsal:"),

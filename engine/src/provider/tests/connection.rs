@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{recorded, request, speaker, text, user};
 use crate::config::{Api, Model, Profile};
-use crate::provider::call::{Call, Plan};
+use crate::provider::call::{Call, Plan, Respondent};
 use crate::provider::http::{Client, Headers, Tap};
 use crate::provider::watchdog::Watchdog;
 use crate::provider::{ModelProvider, Remote, StreamEvent};
@@ -36,8 +36,8 @@ const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
 const BEGUN: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n";
 
 /// A peer that does as `script` does with its first connection, once the request is there.
-struct Peer {
-    address: String,
+pub(super) struct Peer {
+    pub(super) address: String,
     script: JoinHandle<Vec<u8>>,
 }
 
@@ -71,7 +71,7 @@ async fn read_request(connection: &mut TcpStream) -> Vec<u8> {
 }
 
 /// A peer that writes `response` and closes.
-async fn saying(response: impl Into<Vec<u8>>) -> Peer {
+pub(super) async fn saying(response: impl Into<Vec<u8>>) -> Peer {
     let response = response.into();
     peer(|mut connection| async move {
         // A call that has heard enough closes first.
@@ -114,11 +114,9 @@ fn call_with(
     let plan = Plan {
         speaker: speaker(api),
         sent: 100,
-        outgoing: remote.outgoing(&request([user(vec![text("hi")])], &[])).unwrap(),
-        account,
-        key_header: remote.key_header(),
+        outgoing: remote.endpoint.outgoing(&request([user(vec![text("hi")])], &[])).unwrap(),
         price: None,
-        client,
+        respondent: Respondent::Server { client, account, key_header: remote.key_header() },
         watchdog: Watchdog::new(idle),
         tap,
     };
@@ -130,7 +128,7 @@ fn events(call: Call) -> BoxStream<'static, StreamEvent> {
 }
 
 /// How a call ends.
-async fn end(call: Call) -> Result<AssistantMessage, Failure> {
+pub(super) async fn end(call: Call) -> Result<AssistantMessage, Failure> {
     let events: Vec<StreamEvent> = events(call).collect().await;
     match events.into_iter().last() {
         Some(StreamEvent::Done(message)) => Ok(*message),

@@ -4,6 +4,7 @@
 mod classify;
 mod connection;
 mod recordings;
+mod replay;
 mod requests;
 mod transcripts;
 
@@ -81,6 +82,7 @@ fn request(messages: impl IntoIterator<Item = Message>, tools: &[&str]) -> Reque
         messages: messages.into_iter().map(prepared).collect(),
         tools: tools.iter().map(spec).collect(),
         spool: None,
+        recording: None,
     }
 }
 

@@ -57,7 +57,7 @@ fn bodies(thinking: &str, tools: &[&str]) -> String {
     let mut table = String::new();
     for api in APIS {
         let request = Request { thinking: thinking.to_owned(), ..request(transcript(api), tools) };
-        let outgoing = remote(configured(api)).outgoing(&request).unwrap();
+        let outgoing = remote(configured(api)).endpoint.outgoing(&request).unwrap();
         let body: serde_json::Value = serde_json::from_slice(&outgoing.body).unwrap();
         writeln!(table, "POST {}\n{:?}\n{body:#}\n", outgoing.url, outgoing.headers).unwrap();
     }
@@ -73,7 +73,7 @@ fn a_request_is_spelled_as_reviewed() {
 fn an_address_is_completed() {
     let url = |api, base: &str| {
         let model = Model { base_url: Some(base.to_owned()), ..configured(api) };
-        remote(model).outgoing(&request([user(vec![text("hi")])], &[])).unwrap().url.to_string()
+        remote(model).endpoint.outgoing(&request([user(vec![text("hi")])], &[])).unwrap().url.to_string()
     };
     let rows = [
         (Api::AnthropicMessages, "http://h", "http://h/v1/messages"),
@@ -105,7 +105,8 @@ fn a_reserve_is_what_the_call_may_use_at_most() {
     let Intent { hash, converter_version, reserve } = plain;
     assert_eq!(
         hash,
-        *blake3::hash(&remote.outgoing(&request([user(vec![text("hi")])], &[])).unwrap().body).as_bytes()
+        *blake3::hash(&remote.endpoint.outgoing(&request([user(vec![text("hi")])], &[])).unwrap().body)
+            .as_bytes()
     );
     assert_eq!((converter_version, reserve.output, reserve.usd_micros), (1, 1_000, reserve.input + 2_000));
     let more = pictured.reserve.input - reserve.input;

@@ -38,6 +38,7 @@ fn request(turn: u32, attempt: u32) -> Request {
         messages: vec![Arc::new(Prepared { message, hash: [7; 32] })],
         tools: Arc::new([]),
         spool: None,
+        recording: None,
     }
 }
 
