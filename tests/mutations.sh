@@ -148,6 +148,10 @@ mutation 'a mark that stays closed' store/src/state.rs "$store;$crash" \
 mutation 'an effect before its commit' engine/src/driver/commit.rs "$engine" \
   'let is_durable = health.is_some() || needs_barrier(&self.effects, after);' \
   'let is_durable = health.is_some() || needs_barrier(&self.effects, after) && false;'
+mutation 'a run without its settings' engine/src/accept.rs "$engine" \
+  'let mut requires = vec![shared.configs.keep(shared, settings).await?];' 'let mut requires = Vec::new();'
+mutation 'a run by the settings in force' engine/src/configs.rs '-p engine --lib configs' \
+  'hash.filter(|hash| *hash != in_force.hash)' 'hash.filter(|_| false)'
 mutation 'a tool without a barrier before it' model/src/effect.rs "$engine" \
   'Self::CallModel { .. }
             | Self::RunTool { .. }' \

@@ -29,6 +29,25 @@ pub(crate) struct Context {
     config_file: Option<PathBuf>,
 }
 
+/// What the configuration of a command is made of.
+pub(crate) struct Layers {
+    environment: Environment,
+    file: Option<PathBuf>,
+    flags: Overrides,
+}
+
+impl Layers {
+    /// The configuration as the files say it now.
+    pub(crate) fn load(&self) -> Result<Config, engine::config::Error> {
+        Ok(engine::config::load(&self.environment, self.file.as_deref(), &self.flags)?.config)
+    }
+
+    /// The files, whether they are there or not.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        engine::config::files(&self.environment, self.file.as_deref())
+    }
+}
+
 impl Context {
     pub(crate) fn new(globals: Globals) -> Result<Self, Failure> {
         let environment = Environment::of_process().map_err(|error| {
@@ -57,6 +76,11 @@ impl Context {
     /// The configuration, with what flags say.
     pub(crate) fn config(&self, flags: &Overrides) -> Result<Config, Failure> {
         Ok(engine::config::load(&self.environment, self.config_file.as_deref(), flags)?.config)
+    }
+
+    /// What the configuration is made of, for whoever reads it again.
+    pub(crate) fn layers(&self, flags: Overrides) -> Layers {
+        Layers { environment: self.environment.clone(), file: self.config_file.clone(), flags }
     }
 
     /// A command to type next, for the same directory and configuration.

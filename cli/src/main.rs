@@ -15,6 +15,7 @@ mod progress;
 mod screen;
 mod status;
 mod text;
+mod watch;
 
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;

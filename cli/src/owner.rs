@@ -1,4 +1,5 @@
-//! A command that owns the store: an open engine, its control socket, and the signals that stop both.
+//! A command that owns the store: an open engine, its control socket, the watch over its configuration, and the signals
+//! that stop them.
 //!
 //! Owns the order of opening and closing. Whatever ends the command, the store is closed cleanly before the process
 //! ends; only a second signal ends it at once, as a kill would.
@@ -10,9 +11,10 @@ use engine::control::Server;
 use engine::{Engine, RunHandle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::context::Context;
+use crate::context::{Context, Layers};
 use crate::failure::Failure;
 use crate::status::Status;
+use crate::watch::Watch;
 
 /// How long the lock of a directory is tried for when nobody answers on its socket.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
@@ -22,6 +24,7 @@ pub(crate) struct Owner {
     pub(crate) engine: Engine,
     server: Server,
     signals: Signals,
+    watch: Watch,
 }
 
 /// What ended the wait for a piece of work.
@@ -62,9 +65,9 @@ pub(crate) fn open_engine(context: &Context, config: Config) -> Result<Engine, F
 }
 
 impl Owner {
-    /// Opens the engine and listens. Must be called inside a runtime.
-    pub(crate) fn open(context: &Context, config: Config) -> Result<Self, Failure> {
-        let engine = open_engine(context, config)?;
+    /// Opens the engine, listens, and watches the files of the configuration. Must be called inside a runtime.
+    pub(crate) fn open(context: &Context, layers: Layers, config: Config) -> Result<Self, Failure> {
+        let engine = open_engine(context, config.clone())?;
         let server = Server::start(&engine, context.dir()).map_err(|error| {
             let dir = context.dir().display();
             Failure::new(
@@ -72,7 +75,9 @@ impl Owner {
                 format!("no control socket can be made in {dir} ({error}); make it writable"),
             )
         })?;
-        Ok(Self { engine, server, signals: Signals::new()? })
+        let signals = Signals::new()?;
+        let watch = Watch::start(&engine, layers, config);
+        Ok(Self { engine, server, signals, watch })
     }
 
     /// Waits for work to end, or for somebody to stop it.
@@ -91,6 +96,7 @@ impl Owner {
     /// Commits what runs have, says goodbye to clients and closes the store.
     pub(crate) async fn close(self) -> Result<(), Failure> {
         self.engine.stop().await;
+        self.watch.end().await;
         self.server.close().await;
         Ok(self.engine.close().await?)
     }

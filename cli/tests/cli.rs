@@ -127,6 +127,7 @@ fn what_cannot_be_meant_is_refused_with_the_next_step() {
         with(&[" "]),
         with(&["--config", "broken.toml", "x"]),
         with(&["--config", "gone.toml", "x"]),
+        vec!["config", "show", "--origin"],
         vec!["ls", "--status", "dancing"],
         vec!["approve", "abc"],
         vec!["extend", "abc"],

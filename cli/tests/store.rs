@@ -3,10 +3,22 @@
 
 mod support;
 
+use std::path::PathBuf;
+
 use rustix::process::Signal;
 use serde_json::Value;
 use store::Store as _;
 use support::{ENDLESS, HELLO, Session, signal, status};
+
+/// Changes the first place of the journal's first segment in which a text stands.
+fn damage(session: &Session, text: &str) -> PathBuf {
+    let segment = session.data().join("journal/00000001.seg");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let at = bytes.windows(text.len()).position(|window| window == text.as_bytes()).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    segment
+}
 
 #[test]
 fn gc_forgets_what_has_ended_with_and_without_an_owner() {
@@ -60,11 +72,7 @@ fn a_store_in_trouble_says_so() {
     session.command(&run).output().unwrap();
     let id = session.newest();
 
-    let segment = session.data().join("journal/00000001.seg");
-    let whole = std::fs::read(&segment).unwrap();
-    let mut bytes = whole.clone();
-    bytes[900] ^= 1;
-    std::fs::write(&segment, bytes).unwrap();
+    damage(&session, "tool_limits");
     for arguments in [vec!["ls"], vec!["verify"], vec!["replay", &id], vec!["transcript", &id]] {
         session.sprag(&arguments);
     }
@@ -292,10 +300,7 @@ fn a_damaged_run_is_named_the_others_are_read_and_a_salvage_saves_them() {
     }
     let [damaged, whole] = &runs[..] else { panic!("two runs") };
     let shown = session.command(&["show", whole, "--json"]).output().unwrap().stdout;
-    let segment = session.data().join("journal/00000001.seg");
-    let mut bytes = std::fs::read(&segment).unwrap();
-    bytes[5000] ^= 1;
-    std::fs::write(&segment, bytes).unwrap();
+    let segment = damage(&session, "I look around.");
 
     let listed = session.command(&["ls"]).output().unwrap();
     let (rows, said) = (String::from_utf8(listed.stdout).unwrap(), String::from_utf8(listed.stderr).unwrap());

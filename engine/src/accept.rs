@@ -15,6 +15,7 @@ use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream, Ticket};
 
 use crate::budgets::BatchFacts;
 use crate::config::Config;
+use crate::configs::Settings;
 use crate::driver::load_state;
 use crate::error::Error;
 use crate::gc::Tomb;
@@ -65,15 +66,25 @@ impl Submitting {
             }
             // The id of a job in a batch follows from its names: the run was there before.
             Err(store::Error::Conflict { .. }) => Ok(Accepted { run, lane, is_known: true }),
+            // The settings that it names were taken back by a barrier that failed meanwhile.
+            Err(store::Error::Changed { .. }) => Err(store::Error::Void.into()),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// Checks a job and hands its first record to the store. A program that drives the run itself is `attached`: the run
-/// stops at every checkpoint for its abort, as it does for sources.
-pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) -> Result<Submitting, Error> {
-    let requested = check(shared, job)?;
+/// Checks a job and hands its first record to the store, after the settings that the run keeps. A program that drives the
+/// run itself is `attached`: the run stops at every checkpoint for its abort, as it does for sources.
+pub(crate) async fn submit(
+    shared: &Shared,
+    run: RunId,
+    job: &Job,
+    settings: &Settings,
+    is_attached: bool,
+) -> Result<Submitting, Error> {
+    let config = shared.configs.now(&settings.config);
+    let requested = check(shared, &config, job)?;
+    let mut requires = vec![shared.configs.keep(shared, settings).await?];
     let at = shared.clock.now();
     let mut job = job.clone();
     job.record = job.record.as_deref().map(made).transpose()?;
@@ -82,7 +93,7 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
     }
     if job.tools.is_none() {
         let known = |name: &String| shared.tools.resolve(name).is_some();
-        job.tools = Some(shared.default_tools().into_iter().filter(known).collect());
+        job.tools = Some(shared.default_tools(&config.defaults.tools).into_iter().filter(known).collect());
     }
     for prompt in &mut job.prompts {
         if let model::Message::User(message) = prompt
@@ -92,7 +103,7 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
         }
     }
     let (mut submission, facts) =
-        job::submission(run, shared.owner(), &job, &shared.config, shared.wants(), requested);
+        job::submission(run, shared.owner(), &job, settings, shared.wants(), requested);
     submission.wants.has_sources |= is_attached;
     let state = RunState::new(&submission, at);
     let (encoded, changes) = Encoded::all(&state);
@@ -104,7 +115,6 @@ pub(crate) fn submit(shared: &Shared, run: RunId, job: &Job, is_attached: bool) 
     puts.push(Put { key: keys::meta(run), value: Some(meta.to_bytes()) });
     puts.push(Put { key: keys::live(at.0, run), value: Some(lane.to_vec()) });
     puts.push(Put { key: keys::newest(at.0, run), value: Some(Vec::new()) });
-    let mut requires = Vec::new();
     if let Some(key) = &job.key {
         let key = keys::submission(key);
         requires.push(Require::Absent { key: key.clone() });
@@ -154,19 +164,29 @@ fn with_absolute_path(model: &str) -> Cow<'_, str> {
 }
 
 /// What those models are known by that are served somewhere. One that cannot be called is met when it is asked.
-fn served(shared: &Shared, model: &str, candidates: &[Candidate]) -> BTreeMap<String, ModelFacts> {
+fn served(
+    shared: &Shared,
+    config: &Config,
+    model: &str,
+    candidates: &[Candidate],
+) -> BTreeMap<String, ModelFacts> {
     let names = std::iter::once(model).chain(candidates.iter().skip(1).map(|other| other.model.as_str()));
     let facts = |name: &str| {
-        let provider = shared.models.resolve(name, &shared.config).ok()?;
+        let provider = shared.models.resolve(name, config).ok()?;
         Some((name.to_owned(), provider.facts()?))
     };
     names.filter_map(facts).collect()
 }
 
 /// Refuses a cap in dollars on a model that nobody has said the price of: it would stop nothing.
-fn check_cap(shared: &Shared, job: &Job, models: &BTreeMap<String, ModelFacts>) -> Result<(), Error> {
+fn check_cap(
+    shared: &Shared,
+    config: &Config,
+    job: &Job,
+    models: &BTreeMap<String, ModelFacts>,
+) -> Result<(), Error> {
     let Some((name, _)) = models.iter().find(|(_, facts)| facts.is_unpriced) else { return Ok(()) };
-    let own = job.max_usd.unwrap_or(shared.config.defaults.max_usd);
+    let own = job.max_usd.unwrap_or(config.defaults.max_usd);
     let of_batch = match &job.batch {
         Some(batch) => BatchFacts::read(&*shared.store, batch)?.caps.usd_micros,
         None => 0,
@@ -183,16 +203,17 @@ fn unpriced(model: &str) -> String {
 
 /// Refuses a job that a cap of its batch in dollars would not stop.
 pub(crate) fn check_priced(shared: &Shared, job: &Job) -> Result<(), Error> {
-    let models = check(shared, job)?.models;
+    let settings = shared.configs.in_force();
+    let models = check(shared, &settings.config, job)?.models;
     let found = models.iter().find(|(_, facts)| facts.is_unpriced);
     found.map_or(Ok(()), |(name, _)| Err(Error::Job(unpriced(name))))
 }
 
 /// Checks a job; answers the model that it asks for.
-pub(crate) fn check<'a>(shared: &'a Shared, job: &'a Job) -> Result<Requested<'a>, Error> {
-    let named = job.model.as_deref().or(shared.config.defaults.model.as_deref());
+pub(crate) fn check<'a>(shared: &Shared, config: &'a Config, job: &'a Job) -> Result<Requested<'a>, Error> {
+    let named = job.model.as_deref().or(config.defaults.model.as_deref());
     let name = with_absolute_path(named.ok_or(ModelError::Unnamed)?);
-    let provider = shared.models.resolve(&name, &shared.config)?;
+    let provider = shared.models.resolve(&name, config)?;
     if let Some(workspace) = &job.workspace
         && !workspace.is_dir()
     {
@@ -213,9 +234,9 @@ pub(crate) fn check<'a>(shared: &'a Shared, job: &'a Job) -> Result<Requested<'a
     if let Some(dir) = &job.record {
         check_recordable(shared, job, &name, &*provider, dir)?;
     }
-    let candidates = candidates(&shared.config, job, &name);
-    let models = served(shared, &name, &candidates);
-    check_cap(shared, job, &models)?;
+    let candidates = candidates(config, job, &name);
+    let models = served(shared, config, &name, &candidates);
+    check_cap(shared, config, job, &models)?;
     Ok(Requested { name, identity: provider.identity(), candidates, models })
 }
 

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::budgets::Budgets;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
+use crate::configs::Configs;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::harness::Harness;
@@ -148,11 +149,13 @@ impl Builder {
     }
 
     fn start(self, store: Arc<dyn Store>, journal: Option<Arc<JournalStore>>) -> Result<Engine, Error> {
+        let width = self.config.defaults.slots();
+        let configs = Configs::new(self.config);
         let builtins = BUILTIN.iter().filter_map(|name| builtin(name));
         let supervisors = match (self.commands, &self.dir) {
             (Commands::None, _) | (_, None) => None,
-            (Commands::Own, Some(_)) => Some(Supervisors::new(None, &self.config)),
-            (Commands::Other(program), Some(_)) => Some(Supervisors::new(Some(program), &self.config)),
+            (Commands::Own, Some(_)) => Some(Supervisors::new(None, configs.key_names())),
+            (Commands::Other(program), Some(_)) => Some(Supervisors::new(Some(program), configs.key_names())),
         };
         let bash = supervisors.map(|supervisors| Arc::new(Bash::new(supervisors)) as Arc<dyn Tool>);
         let tools = Registry::new(builtins.chain(bash).chain(self.tools).collect())
@@ -160,7 +163,6 @@ impl Builder {
         let epoch = store.claim()?;
         let lives = Lives::read(&*store, self.store_options.boot_id)?;
         let profiles = Profiles::load(&*store)?;
-        let width = usize::try_from(self.config.defaults.concurrency.get()).unwrap_or(usize::MAX);
         let shared = Shared {
             store,
             workspaces: self.dir.as_deref().map(Workspaces::new),
@@ -169,7 +171,7 @@ impl Builder {
             epoch,
             boot_id: self.store_options.boot_id,
             clock: self.clock,
-            config: self.config,
+            configs,
             tools,
             tool_lists: Mutex::default(),
             tool_facts: Mutex::default(),

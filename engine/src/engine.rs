@@ -17,6 +17,8 @@ use tokio::task::AbortHandle;
 
 use crate::accept::{self, Accepted, Submitting};
 use crate::budgets::{self, BatchCaps, BatchFacts};
+use crate::config::Config;
+use crate::configs::Settings;
 use crate::driver::{Asleep, Attached, Driver, Left, Paused, load_state};
 use crate::error::Error;
 use crate::handle::RunHandle;
@@ -59,8 +61,19 @@ impl Engine {
     }
 
     pub(crate) async fn submit_attached(&self, job: Job, attached: Attached) -> Result<RunHandle, Error> {
+        self.submit_with(job, &self.shared.configs.in_force(), attached).await
+    }
+
+    /// Accepts a job whose run keeps these settings.
+    pub(crate) async fn submit_with(
+        &self,
+        job: Job,
+        settings: &Settings,
+        attached: Attached,
+    ) -> Result<RunHandle, Error> {
         let run = new_run_id(&job);
-        let accepted = accept::submit(&self.shared, run, &job, attached.is_some())?.accepted().await?;
+        let submitting = accept::submit(&self.shared, run, &job, settings, attached.is_some()).await?;
+        let accepted = submitting.accepted().await?;
         accept::check_repeated(&self.shared, &accepted, &job)?;
         self.admit(&accepted, attached);
         Ok(self.handle(accepted.run))
@@ -77,7 +90,9 @@ impl Engine {
             {
                 handles.push(self.take_place(first).await);
             }
-            submitting.push_back(accept::submit(&self.shared, new_run_id(&job), &job, false));
+            let settings = self.shared.configs.in_force();
+            submitting
+                .push_back(accept::submit(&self.shared, new_run_id(&job), &job, &settings, false).await);
         }
         for submitting in submitting {
             handles.push(self.take_place(submitting).await);
@@ -117,6 +132,16 @@ impl Engine {
     /// The caps of a batch.
     pub fn batch_caps(&self, batch: &str) -> Result<BatchCaps, Error> {
         Ok(BatchFacts::read(&*self.shared.store, batch)?.caps)
+    }
+
+    /// Takes another configuration. Jobs that are accepted from now on get it; runs keep the settings they started with,
+    /// but for `[profiles]`, which are looked up in the new one at each call, and for `defaults.concurrency`, which is the
+    /// engine's own. Must be called inside a runtime.
+    pub fn reload(&self, config: Config) {
+        let slots = config.defaults.slots();
+        self.shared.configs.replace(config);
+        lock(&self.shared.lanes).set_width(slots);
+        self.run_ready();
     }
 
     /// A handle on a run, whether or not it exists or has ended.
@@ -409,7 +434,7 @@ impl Engine {
 
     /// Says whether a job would be accepted as it is; nothing is stored.
     pub fn check(&self, job: &Job) -> Result<(), Error> {
-        accept::check(&self.shared, job).map(|_| ())
+        accept::check(&self.shared, &self.shared.configs.in_force().config, job).map(|_| ())
     }
 
     /// Says whether a cap in dollars would stop the run that a job becomes.

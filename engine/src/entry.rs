@@ -151,7 +151,10 @@ impl Engine {
         }
         let entries = crate::driver::session_context(&**self.store(), run)?;
         check_continuable(entries.iter().map(|entry| &*entry.message))?;
-        self.submit(crate::job::continuation(&**self.store(), run)?).await
+        let store = &**self.store();
+        let (job, kept) = crate::job::continuation(store, run)?;
+        let settings = self.shared.configs.of_run(store, kept)?;
+        self.submit_with(job, &settings, crate::driver::Attached::default()).await
     }
 }
 

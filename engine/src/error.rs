@@ -5,6 +5,7 @@
 use model::RunId;
 use model::encode::DecodeError;
 
+use crate::config;
 use crate::fold::Dangling;
 use crate::models::ModelError;
 
@@ -25,6 +26,9 @@ pub enum Error {
     /// The stored health of a profile does not decode.
     #[error(transparent)]
     Profile(DecodeError),
+    /// The settings that a run started with are not readable.
+    #[error(transparent)]
+    Config(#[from] config::Error),
     /// A record points at something that is not there.
     #[error(transparent)]
     Dangling(#[from] Dangling),

@@ -13,7 +13,8 @@ use model::state::{Limits, Owner, Wants};
 use model::{Block, JsonText, Label, Message, Millis, RunId};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, OnUnknown, ToolExecution, Usd};
+use crate::config::{OnUnknown, SnapshotHash, ToolExecution, Usd};
+use crate::configs::Settings;
 use crate::routes::{self, Candidate};
 use model::guard::retry::ThinkingLevel;
 
@@ -138,6 +139,9 @@ pub struct JobFacts {
     pub tool_execution: ToolExecution,
     /// Limits of each tool.
     pub tool_limits: Arc<BTreeMap<String, ToolLimits>>,
+    /// Names the settings that it keeps; none in a record of a version that kept none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<SnapshotHash>,
 }
 
 /// What a run keeps of a model that is served somewhere.
@@ -258,10 +262,11 @@ pub(crate) fn submission(
     run: RunId,
     owner: Owner,
     job: &Job,
-    config: &Config,
+    settings: &Settings,
     wants: Wants,
     model: Requested<'_>,
 ) -> (Submission, JobFacts) {
+    let config = &settings.config;
     let defaults = &config.defaults;
     let tools = job.tools.clone().unwrap_or_else(|| defaults.tools.clone());
     let limits_of = |name: &String| {
@@ -289,6 +294,7 @@ pub(crate) fn submission(
         models: model.models,
         record: job.record.clone(),
         tool_execution: job.tool_execution.unwrap_or(defaults.tool_execution),
+        config: Some(settings.hash),
     };
     let submission = Submission {
         run,
@@ -317,12 +323,16 @@ pub(crate) fn submission(
     (submission, facts)
 }
 
-/// The job that continues the session of a run that has ended, without a prompt.
-pub(crate) fn continuation(store: &dyn store::Store, run: RunId) -> Result<Job, crate::error::Error> {
+/// The job that continues the session of a run that has ended, without a prompt, and the name of the settings that the
+/// run has kept.
+pub(crate) fn continuation(
+    store: &dyn store::Store,
+    run: RunId,
+) -> Result<(Job, Option<SnapshotHash>), crate::error::Error> {
     let first = crate::driver::read_first(store, run)?;
     let facts = JobFacts::of(&first.submission)
         .map_err(|error| crate::error::Error::Job(format!("run {run}: {error}")))?;
-    Ok(Job {
+    let job = Job {
         session: Some(first.submission.session.clone()),
         model: Some(facts.model.unwrap_or_else(|| first.submission.model.as_str().to_owned())),
         workspace: facts.workspace,
@@ -331,5 +341,6 @@ pub(crate) fn continuation(store: &dyn store::Store, run: RunId) -> Result<Job, 
         tool_execution: Some(facts.tool_execution),
         labels: facts.labels,
         ..Job::default()
-    })
+    };
+    Ok((job, facts.config))
 }

@@ -3,6 +3,7 @@
 //! Owns every key that the engine writes. All keys start with one letter; numbers in keys are big endian, so that key
 //! order is number order.
 
+use crate::config::SnapshotHash;
 use model::encode::Part;
 use model::{Budget, RunId};
 use store::{RunKey, Stream, run_prefix};
@@ -107,6 +108,14 @@ pub(crate) const ENGINES: Stream = Stream::Own(1);
 
 /// The store's stream of what batches are given beside their jobs.
 pub(crate) const BATCHES: Stream = Stream::Own(2);
+
+/// The store's stream of the configurations that runs keep.
+pub(crate) const SNAPSHOTS: Stream = Stream::Own(3);
+
+/// The place of a snapshot in its stream, a big-endian number. The snapshot itself may be larger than a value.
+pub(crate) fn snapshot(hash: SnapshotHash) -> Vec<u8> {
+    [b"c".as_slice(), hash.as_bytes()].concat()
+}
 
 /// What a batch was given beside its jobs.
 pub(crate) fn batch(batch: &str) -> Vec<u8> {

@@ -51,6 +51,11 @@ impl Lanes {
         }
     }
 
+    /// From now on there are so many slots. Runs that hold more than that keep theirs until they rest.
+    pub(crate) fn set_width(&mut self, width: usize) {
+        self.width = width.max(1);
+    }
+
     /// A run joins its session's lane. It is ready if it is first there and `is_active`: a run that a stop or a crash
     /// left waits for a resume, and keeps its place.
     pub(crate) fn join(&mut self, lane: Lane, run: RunId, is_active: bool) {
@@ -209,5 +214,19 @@ mod tests {
         lanes.release(run(2));
         lanes.leave(run(2));
         assert_eq!(lanes.next(), Some(run(3)));
+    }
+
+    #[test]
+    fn a_narrower_engine_takes_no_slot_away_and_a_wider_one_gives_more_at_once() {
+        let mut lanes = Lanes::new(2);
+        for n in 1..=5 {
+            lanes.join([n; 16], run(n), true);
+        }
+        assert_eq!([lanes.next(), lanes.next(), lanes.next()], [Some(run(1)), Some(run(2)), None]);
+        lanes.set_width(1);
+        lanes.release(run(1));
+        assert_eq!((lanes.held(), lanes.next()), (1, None));
+        lanes.set_width(3);
+        assert_eq!([lanes.next(), lanes.next(), lanes.next()], [Some(run(3)), Some(run(4)), None]);
     }
 }

@@ -23,6 +23,7 @@ mod budgets;
 mod builder;
 mod clock;
 pub mod config;
+mod configs;
 pub mod control;
 mod crash_point;
 mod decision;

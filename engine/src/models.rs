@@ -10,11 +10,15 @@ use crate::config::{Api, Config, Model};
 use crate::provider::{Client, ModelProvider, Rehearsal, Remote, Replay};
 use crate::runs::lock;
 
+/// A rehearsal or a recording that was read, and the description that it was read for.
+type Opened = (Model, Arc<dyn ModelProvider>);
+
 /// The providers of one engine, by model name.
 pub(crate) struct Models {
     given: BTreeMap<String, Arc<dyn ModelProvider>>,
-    /// Rehearsals and recordings that were read, by model name.
-    opened: Mutex<BTreeMap<String, Arc<dyn ModelProvider>>>,
+    /// Rehearsals and recordings that were read, by model name: one for each description that configurations have had
+    /// for it.
+    opened: Mutex<BTreeMap<String, Vec<Opened>>>,
     rehearsal_log: Option<PathBuf>,
     /// Made for the first model that needs it.
     client: OnceLock<Result<Client, String>>,
@@ -60,7 +64,7 @@ impl Models {
                 let remote = Remote::new(model, Arc::clone(&config.profiles), client).map_err(unusable)?;
                 Ok(Arc::new(remote))
             }
-            (Api::Replay, Some(dir)) => self.replay(name, Path::new(dir)),
+            (Api::Replay, Some(dir)) => self.replay(name, Path::new(dir), &model),
             (Api::Rehearsal, None) => {
                 Err(unusable("add `file`, the path of the rehearsal's script".to_owned()))
             }
@@ -82,29 +86,38 @@ impl Models {
         file: &Path,
         model: &Model,
     ) -> Result<Arc<dyn ModelProvider>, ModelError> {
-        let mut opened = lock(&self.opened);
-        if let Some(provider) = opened.get(name) {
-            return Ok(Arc::clone(provider));
-        }
-        let rehearsal = Rehearsal::open(file, self.rehearsal_log.clone())
-            .map_err(|error| ModelError::Script(error.to_string()))?;
-        let rehearsal = rehearsal.idle_timeout(model.idle_timeout()).price(model.price.clone());
-        let provider: Arc<dyn ModelProvider> = Arc::new(match model.max_output {
-            Some(tokens) => rehearsal.output_tokens_max(tokens),
-            None => rehearsal,
-        });
-        opened.insert(name.to_owned(), Arc::clone(&provider));
-        Ok(provider)
+        self.once(name, model, || {
+            let rehearsal = Rehearsal::open(file, self.rehearsal_log.clone())
+                .map_err(|error| ModelError::Script(error.to_string()))?;
+            let rehearsal = rehearsal.idle_timeout(model.idle_timeout()).price(model.price.clone());
+            Ok(Arc::new(match model.max_output {
+                Some(tokens) => rehearsal.output_tokens_max(tokens),
+                None => rehearsal,
+            }))
+        })
     }
 
-    fn replay(&self, name: &str, dir: &Path) -> Result<Arc<dyn ModelProvider>, ModelError> {
+    fn replay(&self, name: &str, dir: &Path, model: &Model) -> Result<Arc<dyn ModelProvider>, ModelError> {
+        self.once(name, model, || {
+            let replay = Replay::open(dir).map_err(|error| ModelError::Script(error.to_string()))?;
+            Ok(Arc::new(replay))
+        })
+    }
+
+    /// The provider of a model that is described like this, which is opened the first time.
+    fn once(
+        &self,
+        name: &str,
+        model: &Model,
+        open: impl FnOnce() -> Result<Arc<dyn ModelProvider>, ModelError>,
+    ) -> Result<Arc<dyn ModelProvider>, ModelError> {
         let mut opened = lock(&self.opened);
-        if let Some(provider) = opened.get(name) {
+        let mut of_name = opened.get(name).into_iter().flatten();
+        if let Some((_, provider)) = of_name.find(|(described, _)| described == model) {
             return Ok(Arc::clone(provider));
         }
-        let replay = Replay::open(dir).map_err(|error| ModelError::Script(error.to_string()))?;
-        let provider: Arc<dyn ModelProvider> = Arc::new(replay);
-        opened.insert(name.to_owned(), Arc::clone(&provider));
+        let provider = open()?;
+        opened.entry(name.to_owned()).or_default().push((model.clone(), Arc::clone(&provider)));
         Ok(provider)
     }
 }

@@ -52,6 +52,8 @@ pub(crate) fn candidates(requested: &str, fallback: &[String], config: &Config) 
 /// The models of one run at one moment.
 pub(crate) struct Ways<'a> {
     pub(crate) shared: &'a Shared,
+    /// What the run keeps, with the profiles in force.
+    pub(crate) config: Config,
     pub(crate) candidates: &'a [Candidate],
     pub(crate) core: &'a Core,
     /// Position of the profile that the session uses, among those of the requested model.
@@ -87,7 +89,7 @@ impl Ways<'_> {
     pub(crate) fn routes(&self, failed: Failed<'_>) -> Routes {
         let position = self.position();
         let name = position.map_or(self.core.model.as_str(), |position| &self.candidates[position].model);
-        let known = self.shared.config.models.get(name);
+        let known = self.config.models.get(name);
         let context_window = known.and_then(|model| model.context_window).unwrap_or_default();
         let Some(position) = position else { return Routes { context_window, ..Routes::default() } };
         // The failure counts already for whoever shares the profile.
@@ -103,8 +105,7 @@ impl Ways<'_> {
         let is_elsewhere = can_succeed_elsewhere(failed.failure.kind);
         let next_profile = is_elsewhere.then(|| self.roster(position, health).next(current)).flatten();
         let next_model = is_elsewhere.then(|| self.next_model(position, health)).flatten();
-        let of_profile =
-            profiles.get(usize::from(current)).and_then(|name| self.shared.config.profiles.get(name));
+        let of_profile = profiles.get(usize::from(current)).and_then(|name| self.config.profiles.get(name));
         Routes {
             profiles: u8::try_from(profiles.len()).unwrap_or(u8::MAX),
             next_profile,
@@ -121,7 +122,7 @@ impl Ways<'_> {
             let name = &self.candidates[*position].model;
             let choice = self.roster(*position, &health).choose(0, self.place(*position));
             let is_waiting = matches!(choice, Choice::Wait(_));
-            !is_waiting && self.shared.models.resolve(name, &self.shared.config).is_ok()
+            !is_waiting && self.shared.models.resolve(name, &self.config).is_ok()
         };
         let next = (position + 1..self.candidates.len()).find(can_be_asked)?;
         Some(Label::from(self.candidates[next].model.as_str()))

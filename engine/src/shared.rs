@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::budgets::Budgets;
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::configs::Configs;
 use crate::harness::Harness;
 use crate::job::JobFacts;
 use crate::job::ToolLimits;
@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) epoch: Epoch,
     pub(crate) boot_id: [u8; 16],
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) config: Config,
+    pub(crate) configs: Configs,
     pub(crate) tools: Registry,
     pub(crate) tool_lists: Mutex<HashMap<Vec<String>, Arc<[ToolSpec]>>>,
     /// Tools and their limits as runs keep them; see `share`.
@@ -171,8 +171,8 @@ impl Shared {
     }
 
     /// The tools of a job that names none: the configured ones, and those that the program added.
-    pub(crate) fn default_tools(&self) -> Vec<String> {
-        let mut names = self.config.defaults.tools.clone();
+    pub(crate) fn default_tools(&self, configured: &[String]) -> Vec<String> {
+        let mut names = configured.to_vec();
         let added = self.tool_names().into_iter().filter(|name| !is_builtin(name));
         for name in added {
             if !names.contains(&name) {

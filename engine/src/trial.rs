@@ -124,6 +124,8 @@ impl Candidate {
                 StreamEvent::Opened | StreamEvent::Update(_) => {}
                 StreamEvent::Done(message) => return self.accepted(&message),
                 StreamEvent::Failed(failure) => return Err(self.failed(failure)),
+                // Told of a call that was taken up, and this one was made.
+                StreamEvent::Lost => break,
             }
         }
         Err(self.fault(FailureKind::Missing, "the stream ended without an answer".to_owned()))

@@ -107,6 +107,8 @@ async fn nine_tenths_of_the_runs_give_nine_tenths_of_their_bytes_back() {
     let engine = open(dir.path());
     assert_eq!(listed(&engine).len(), 5);
     assert_eq!(query::transcript(&**engine.store(), runs[49]).unwrap(), kept);
+    // They came with the first run, which is gone.
+    assert_eq!(query::settings(&**engine.store(), runs[49]).unwrap(), Some(engine::Config::default()));
     engine.close().await.unwrap();
 }
 

@@ -93,7 +93,8 @@ impl Run {
     fn run(self, context: &Context) -> Result<Status, Failure> {
         let overrides =
             Overrides { model: self.model.clone(), concurrency: self.concurrency, ..Overrides::default() };
-        let config = context.config(&overrides)?;
+        let layers = context.layers(overrides);
+        let config = layers.load()?;
         let options = self.options(context)?;
         let defaults = Defaults {
             batch: options.batch.clone(),
@@ -108,7 +109,7 @@ impl Run {
             return Err(batch::Error::Jobs(file.bad).into());
         }
         block_on(async {
-            let mut owner = Owner::open(context, config)?;
+            let mut owner = Owner::open(context, layers, config)?;
             say_shared(&file, &options.batch, &**owner.engine.store())?;
             let ended = self.follow(context, &mut owner, file, options).await;
             owner.close().await?;

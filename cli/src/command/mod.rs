@@ -12,6 +12,7 @@ mod approve;
 mod batch;
 mod bench;
 mod cancel;
+mod config;
 mod deny;
 mod doctor;
 mod events;
@@ -60,6 +61,8 @@ pub(crate) enum Command {
     Doctor(doctor::Doctor),
     Bench(bench::Bench),
     Gc(gc::Gc),
+    #[command(hide = true)]
+    Config(config::Config),
 }
 
 impl Command {
@@ -90,6 +93,7 @@ impl Command {
             Self::Doctor(doctor) => doctor.run(context),
             Self::Bench(bench) => bench.run(context),
             Self::Gc(gc) => gc.run(context),
+            Self::Config(config) => config.run(context),
         }
     }
 }

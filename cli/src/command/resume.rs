@@ -41,9 +41,10 @@ impl Resume {
             eprint(NOTHING_LEFT);
             return Ok(Status::Done);
         }
-        let config = context.config(&Overrides::default())?;
+        let layers = context.layers(Overrides::default());
+        let config = layers.load()?;
         block_on(async {
-            let mut owner = Owner::open(context, config)?;
+            let mut owner = Owner::open(context, layers, config)?;
             let resumed = self.resume(context, &mut owner).await;
             owner.close().await?;
             resumed

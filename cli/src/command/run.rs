@@ -73,11 +73,12 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn run(self, context: &Context) -> Result<Status, Failure> {
-        let config = context.config(&self.overrides())?;
+        let layers = context.layers(self.overrides());
+        let config = layers.load()?;
         let is_json = self.json;
         let job = self.job(context)?;
         block_on(async {
-            let mut owner = Owner::open(context, config)?;
+            let mut owner = Owner::open(context, layers, config)?;
             let mut screen = Screen::new(context.output(), is_json);
             let watched = watch(&mut owner, job, &mut screen).await;
             let ended = match watched {

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::meter::Latencies;
 use crate::config::Config;
+use crate::configs::Settings;
 use crate::job::{self, Job, Requested};
 use crate::runs::lock;
 use crate::tool::{CallContext, Tool, ToolSpec};
@@ -60,7 +61,8 @@ pub(super) fn record_and_core() -> (Vec<u8>, Vec<u8>) {
         candidates: Arc::default(),
         models: Default::default(),
     };
-    let (submission, _) = job::submission(run, owner, &job(), &Config::default(), Wants::default(), model);
+    let settings = Settings::new(Config::default());
+    let (submission, _) = job::submission(run, owner, &job(), &settings, Wants::default(), model);
     let state = RunState::new(&submission, NOW);
     let (_, parts) = Encoded::all(&state);
     let core = parts.into_iter().find_map(|(_, bytes)| bytes).unwrap_or_default();

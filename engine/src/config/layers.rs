@@ -60,6 +60,12 @@ pub fn load(environment: &Environment, file: Option<&Path>, flags: &Overrides) -
     draft.finish()
 }
 
+/// The files that [`load`] reads if they are there, absolute.
+pub fn files(environment: &Environment, file: Option<&Path>) -> Vec<PathBuf> {
+    let named = default_files(environment).into_iter().chain(file.map(Path::to_owned));
+    named.map(|path| environment.cwd.join(path)).collect()
+}
+
 /// The files that are read without being asked for, as shown to people.
 fn default_files(environment: &Environment) -> Vec<PathBuf> {
     let user = environment.xdg("XDG_CONFIG_HOME", ".config");

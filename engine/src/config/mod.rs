@@ -15,6 +15,7 @@ mod layers;
 mod position;
 mod prices;
 mod schema;
+mod snapshot;
 mod unknown;
 mod usd;
 mod value;
@@ -35,8 +36,9 @@ use serde::{Deserialize, Serialize};
 pub use draft::FILE_BYTES_MAX;
 pub use environment::{Environment, data_dir};
 pub use error::{Error, Mistake};
-pub use layers::{Loaded, Overrides, load};
+pub use layers::{Loaded, Overrides, files, load};
 pub use position::Origin;
+pub use snapshot::SnapshotHash;
 pub use usd::Usd;
 
 /// The longest duration a setting may have: ten years. It keeps `now + duration` far from overflow.
@@ -283,6 +285,13 @@ pub struct Defaults {
     pub max_usd: Usd,
     /// Tokens of a run.
     pub max_tokens: u64,
+}
+
+impl Defaults {
+    /// `concurrency` as a number of slots.
+    pub(crate) fn slots(&self) -> usize {
+        usize::try_from(self.concurrency.get()).unwrap_or(usize::MAX)
+    }
 }
 
 impl Default for Defaults {

@@ -138,7 +138,7 @@ impl Kind {
     pub fn of(error: &Error) -> Self {
         match error {
             Error::Store(error) => Self::of_store(error),
-            Error::Decode { .. } | Error::Profile(_) | Error::Dangling(_) => Self::Store,
+            Error::Decode { .. } | Error::Profile(_) | Error::Config(_) | Error::Dangling(_) => Self::Store,
             Error::NoSuchRun(_) | Error::RunEnded(_) | Error::Decision(_) | Error::NotContinuable(_) => {
                 Self::Run
             }

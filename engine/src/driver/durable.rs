@@ -12,7 +12,7 @@ use super::Driver;
 impl Driver {
     /// Syncs the file system of the workspace if `fact` brings the last result of a batch with commands.
     pub(super) async fn sync_workspace(&mut self, fact: &Fact) {
-        if !self.shared.config.durable_workspace || !self.is_last_of_commands(fact) {
+        if !self.kept.durable_workspace || !self.is_last_of_commands(fact) {
             return;
         }
         let Some(workspace) = self.facts.workspace.clone() else { return };

@@ -49,6 +49,7 @@ impl Driver {
         let mut facts =
             JobFacts::of(&submission).map_err(|error| Error::Job(format!("run {run}: {error}")))?;
         shared.share(&mut facts);
+        let kept = shared.configs.of_run(store, facts.config)?.config;
         if let Some(submission) = Arc::get_mut(&mut submission) {
             // The facts say the same; thousands of runs may wait at once.
             submission.job = JsonText::empty();
@@ -72,6 +73,7 @@ impl Driver {
             run,
             submitted_at: first.at,
             recording: shared.recording(&facts, &origin),
+            kept,
             origin: Arc::new(origin),
             facts: Arc::new(facts),
             effects: state.effects(),

@@ -43,6 +43,7 @@ use self::inbox::Inbox;
 use self::model_call::{ModelCall, ModelNews};
 use self::tool_call::{PlannedCall, Takeover, ToolUpdate, ToolUpdates};
 use crate::budgets::{BatchBudget, Reservation};
+use crate::config::Config;
 use crate::error::Error;
 use crate::fold::Fold;
 use crate::job::JobFacts;
@@ -108,6 +109,8 @@ pub(crate) struct Driver {
     run: RunId,
     submitted_at: Millis,
     facts: Arc<JobFacts>,
+    /// The settings that the run started with.
+    kept: Arc<Config>,
     /// What the run shares with its batch.
     budget: Option<Arc<BatchBudget>>,
     /// Held while a call is asked for or in flight.
@@ -386,6 +389,11 @@ impl Driver {
         );
     }
 
+    /// What the run keeps, with the profiles in force.
+    fn config(&self) -> Config {
+        self.shared.configs.now(&self.kept)
+    }
+
     /// The whole name of the model in force; the state keeps the beginning of a long one.
     fn model_name(&self) -> &str {
         let model = &self.state.core.model;
@@ -394,7 +402,7 @@ impl Driver {
         }
         let whole = self.facts.model.as_deref().filter(|_| *model == self.fold.submission().model);
         let is_it = |name: &&String| Label::from(name.as_str()) == *model;
-        let fallback = || self.shared.config.defaults.fallback.iter().find(is_it).map(String::as_str);
+        let fallback = || self.kept.defaults.fallback.iter().find(is_it).map(String::as_str);
         whole.or_else(fallback).unwrap_or(model.as_str())
     }
 

@@ -166,7 +166,7 @@ impl Driver {
             Some(request) => request,
             None => self.request(turn, attempt, self.state.core.retries.profile).await,
         };
-        let provider = match self.shared.models.resolve(&request.model, &self.shared.config) {
+        let provider = match self.shared.models.resolve(&request.model, &self.config()) {
             Ok(provider) => provider,
             Err(error) => {
                 let failure = Failure::new(FailureKind::ModelNotFound, &error.to_string());

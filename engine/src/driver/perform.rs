@@ -163,7 +163,7 @@ impl Driver {
 
     async fn prepare_request(&mut self, turn: u32, attempt: u32) -> Fact {
         self.paying = None;
-        let provider = match self.shared.models.resolve(self.model_name(), &self.shared.config) {
+        let provider = match self.shared.models.resolve(self.model_name(), &self.config()) {
             Ok(provider) => provider,
             Err(error) => return Fact::Missing { what: Label::from(error.to_string().as_str()) },
         };

@@ -106,6 +106,7 @@ impl Driver {
     fn ways(&self) -> Ways<'_> {
         Ways {
             shared: &self.shared,
+            config: self.config(),
             candidates: &self.facts.candidates,
             core: &self.state.core,
             session_profile: self.session_profile.unwrap_or_default(),

@@ -210,7 +210,7 @@ impl Driver {
         {
             return Some(format!("workspace {}", workspace.display()));
         }
-        match self.shared.models.resolve(self.model_name(), &self.shared.config) {
+        match self.shared.models.resolve(self.model_name(), &self.config()) {
             Err(error) => return Some(error.to_string()),
             Ok(provider) => {
                 let is_first_model = self.fold.submission().model == self.state.core.model;

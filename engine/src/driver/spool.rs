@@ -42,7 +42,7 @@ impl Driver {
         else {
             return Ok(false);
         };
-        let Ok(provider) = self.shared.models.resolve(self.model_name(), &self.shared.config) else {
+        let Ok(provider) = self.shared.models.resolve(self.model_name(), &self.config()) else {
             return Ok(false);
         };
         self.learn_who_pays();
@@ -89,7 +89,7 @@ impl Driver {
             return;
         }
         self.left_over.push(spool.path().to_owned());
-        if self.shared.config.sync_spool && matches!(fact, Fact::ModelAnswered { .. }) {
+        if self.kept.sync_spool && matches!(fact, Fact::ModelAnswered { .. }) {
             let synced = tokio::task::spawn_blocking(move || spool.sync()).await;
             if let Ok(Err(error)) = synced {
                 tracing::warn!(run = %self.run, %error, "a response could not be made durable before its barrier");

@@ -15,6 +15,7 @@ mod names;
 mod present;
 mod recent;
 mod routes;
+mod settings;
 mod show;
 mod status;
 #[cfg(test)]
@@ -31,6 +32,7 @@ pub use list::{Counts, Filter, RunRow, counts, list};
 pub use money::UsdIs;
 pub use recent::BlockedLoop;
 pub use routes::{CoolingRow, RoutesView};
+pub use settings::settings;
 pub use show::{
     CallRow, Chain, Counters, DeadlineView, Guards, HeadView, InboxView, JobView, LimitsView, RetryCounters,
     RunView, Spending, TakenView, UsageView, show,

@@ -23,6 +23,7 @@ use super::status::turn_of;
 use super::turns::{EarlierTurns, TurnRow};
 use super::why::quarantine;
 use super::{Snapshot, present};
+use crate::config::SnapshotHash;
 use crate::driver::read_first;
 use crate::error::Error;
 use crate::job::JobFacts;
@@ -80,6 +81,8 @@ pub struct JobView {
     pub workspace: Option<PathBuf>,
     /// Names of its tools.
     pub tools: Vec<String>,
+    /// Names the settings that it keeps; none if it goes by those in force.
+    pub config: Option<SnapshotHash>,
 }
 
 /// What a run has done.
@@ -305,6 +308,7 @@ fn job(submission: &Submission, facts: JobFacts, core: &Core) -> JobView {
         thinking: core.thinking.to_string(),
         workspace: facts.workspace,
         tools: facts.tools.to_vec(),
+        config: facts.config,
     }
 }
 

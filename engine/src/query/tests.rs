@@ -180,7 +180,8 @@ fn parked_row() -> Value {
 /// What `show` adds to it.
 fn parked_view() -> Value {
     json!({
-        "prompt": "please", "thinking": "off", "workspace": "WORK", "tools": ["write", "ls"], "reason": null,
+        "prompt": "please", "thinking": "off", "workspace": "WORK", "tools": ["write", "ls"],
+        "config": "HASH", "reason": null,
         "routes": { "profile": null, "fallback": 0, "models": ["m"], "cooling": [] },
         "counters": {
             "transitions": 8, "model_calls": 1, "calls_lost": 0, "tool_calls": 1,

@@ -71,15 +71,25 @@ fn core(model: &str, profile: u8) -> Core {
     core
 }
 
+fn ways<'a>(
+    shared: &'a Shared,
+    candidates: &'a [Candidate],
+    core: &'a Core,
+    session_profile: u8,
+) -> Ways<'a> {
+    let config = (*shared.configs.in_force().config).clone();
+    Ways { shared, config, candidates, core, session_profile, at: NOW }
+}
+
 /// What is left after a failure of `model`, paid for by the profile at a position.
 fn left(engine: &Engine, model: &str, profile: u8, kind: FailureKind) -> Routes {
     let shared = engine.shared();
-    let config = &shared.config;
-    let candidates = candidates("large", &config.defaults.fallback, config);
+    let config = shared.configs.in_force().config;
+    let candidates = candidates("large", &config.defaults.fallback, &config);
     let core = core(model, profile);
     let paying = position(&candidates, &core.model)
         .and_then(|at| candidates[at].profiles.get(usize::from(profile)).map(String::as_str));
-    let ways = Ways { shared, candidates: &candidates, core: &core, session_profile: 0, at: NOW };
+    let ways = ways(shared, &candidates, &core, 0);
     ways.routes(Failed { profile: paying, failure: &of(kind), had_started: true })
 }
 
@@ -150,16 +160,16 @@ async fn what_goes_wrong_everywhere_leaves_nothing_to_ask() {
 async fn the_sessions_profile_goes_first_and_is_not_asked_twice() {
     let engine = engine();
     let shared = engine.shared();
-    let candidates = candidates("large", &[], &shared.config);
+    let candidates = candidates("large", &[], &shared.configs.in_force().config);
     let next = |profile| {
         let core = core("large", profile);
-        let ways = Ways { shared, candidates: &candidates, core: &core, session_profile: 1, at: NOW };
+        let ways = ways(shared, &candidates, &core, 1);
         let failed = Failed { profile: None, failure: &of(FailureKind::ServerError), had_started: true };
         ways.routes(failed).next_profile
     };
     assert_eq!([1, 0, 2].map(next), [Some(0), Some(2), None]);
     let core = Core { spent: Default::default(), ..core("large", 0) };
-    let ways = Ways { shared, candidates: &candidates, core: &core, session_profile: 1, at: NOW };
+    let ways = ways(shared, &candidates, &core, 1);
     assert_eq!(ways.choose(), Choice::Use(1));
 }
 
@@ -167,7 +177,7 @@ async fn the_sessions_profile_goes_first_and_is_not_asked_twice() {
 fn asked_for(engine: &Engine, model: Option<&str>) -> Vec<String> {
     let job = Job { model: model.map(str::to_owned), ..Job::new("x") };
     let name = model.unwrap_or("large");
-    let candidates = crate::accept::candidates(&engine.shared().config, &job, name);
+    let candidates = crate::accept::candidates(&engine.shared().configs.in_force().config, &job, name);
     candidates.iter().map(|candidate| candidate.model.clone()).collect()
 }
 

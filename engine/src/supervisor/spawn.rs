@@ -3,13 +3,13 @@
 //! Owns the way from a call that is `Started` to a process of its own. It must never pass a secret on, and never start
 //! anything in a directory in which something ran.
 
-use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
@@ -18,11 +18,8 @@ use super::child::SUPERVISOR;
 use super::spec::{self, FENCE, LOCK, SPEC, Spec, is_setting};
 use super::sys;
 use super::watch::Watch;
-use crate::config::{Config, Profile};
+use crate::configs::KeyNames;
 use crate::crash_point;
-
-/// Where the vendors' own programs look for a key.
-const USUAL_KEYS: [&str; 2] = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY"];
 
 /// Longest time that a supervisor which may not run holds the lock.
 const LATE_MAX: Duration = Duration::from_secs(5);
@@ -31,18 +28,13 @@ const LATE_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub(crate) struct Supervisors {
     binary: PathBuf,
-    secrets: Vec<OsString>,
+    /// Variables that hold secrets.
+    secrets: Arc<KeyNames>,
 }
 
 impl Supervisors {
     /// Supervisors from a binary; none is this program's own, also after its file was replaced.
-    pub(crate) fn new(binary: Option<PathBuf>, config: &Config) -> Self {
-        let named = config.models.values().filter_map(|model| model.api_key_env.as_deref());
-        let profiles = config.profiles.values().filter_map(|profile| match profile {
-            Profile::ApiKeyEnv(name) => Some(name.as_str()),
-            Profile::ApiKeyCmd(_) => None,
-        });
-        let secrets = named.chain(profiles).chain(USUAL_KEYS).map(OsString::from).collect();
+    pub(crate) fn new(binary: Option<PathBuf>, secrets: Arc<KeyNames>) -> Self {
         Self { binary: binary.unwrap_or_else(|| "/proc/self/exe".into()), secrets }
     }
 
@@ -51,7 +43,7 @@ impl Supervisors {
         command.arg0(SUPERVISOR).arg(&spec.call).arg(spec.epoch.to_string()).current_dir(dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let settings = std::env::vars_os().map(|(name, _)| name).filter(|name| is_setting(name));
-        for name in self.secrets.iter().cloned().chain(settings) {
+        for name in self.secrets.all().into_iter().chain(settings) {
             command.env_remove(name);
         }
         command

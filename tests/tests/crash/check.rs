@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::{AgentEvent, EventReader, replay};
+use engine::{AgentEvent, EventReader, query, replay};
 use model::guard::retry::{Retries, Streak};
 use model::input::RecoveryClass;
 use model::{Message, Millis, Outcome, Phase, RunId, RunState};
@@ -79,6 +79,9 @@ fn end(store: &Arc<dyn Store>, run: RunId, broken: &mut Vec<String>) -> Result<R
         broken.push(format!("the events do not end in one agent_end: {events:?}"));
     }
     one_result_per_call(&transcript, broken);
+    if !matches!(query::settings(&**store, run), Ok(Some(_))) {
+        broken.push(format!("run {run} was accepted without its settings"));
+    }
     Ok(RunEnd { run, state, transcript, events })
 }
 

@@ -78,13 +78,13 @@ fn nth(scenario: &Scenario, act: Act, n: usize) -> usize {
     found.nth(n).unwrap()
 }
 
-/// Number of the first act after an open: the write of the submission.
+/// Number of the act that writes the submission: the second after an open, which comes after the settings that it names.
 fn first_commit(scenario: &Scenario) -> usize {
     let (dir, world) = (tempfile::tempdir().unwrap(), World::new());
     let machine = Machine::new(Power::steady());
     let opened = machine.live(&world, async || machine.open(scenario, &world, dir.path()).map(drop));
     assert_eq!(opened, Worked::Finished);
-    machine.power.acts().len()
+    machine.power.acts().len() + 1
 }
 
 fn tool(name: &str) -> Scenario {

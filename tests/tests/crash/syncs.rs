@@ -26,7 +26,7 @@ const REDUNDANT_MAX: usize = 2;
 const BARRIER: &str = "a segment, after something was written";
 
 /// Syncs without which no image is wrong, and why.
-const REDUNDANT: [(&str, &str); 8] = [
+const REDUNDANT: [(&str, &str); 7] = [
     (
         "DIR, after something was made",
         "the mark's name is synced in the same directory, before anything is answered",
@@ -38,10 +38,6 @@ const REDUNDANT: [(&str, &str); 8] = [
     (
         "DIR, after something was written",
         "the mark's name is synced in the same directory, before a store that is opened again answers",
-    ),
-    (
-        "a segment in the making, after something was filled",
-        "the barrier of its first group covers its length",
     ),
     (
         "another of sled's files, after something was synced",

@@ -80,6 +80,72 @@ fn every_key_is_read() {
     assert_eq!(*world.load().config.profiles, [work, spare].map(named).into());
 }
 
+#[test]
+fn every_key_can_be_a_variable() {
+    let file: toml::Table = include_str!("every_key.toml").parse().unwrap();
+    let variables = variables("SPRAG", &toml::Value::Table(file));
+    let by_variable = variables.iter().fold(World::new(), |world, (name, value)| world.var(name, value));
+    let by_file = with_file(include_str!("every_key.toml"));
+    assert_eq!(by_variable.snapshot(), by_file.snapshot());
+    assert_eq!(by_variable.load().config.profiles, by_file.load().config.profiles);
+}
+
+/// Each value below a key as a variable.
+fn variables(path: &str, value: &toml::Value) -> Vec<(String, String)> {
+    let below =
+        |(key, value): (&String, &toml::Value)| variables(&format!("{path}__{}", key.to_uppercase()), value);
+    match value.as_table() {
+        Some(table) => table.iter().flat_map(below).collect(),
+        None => vec![(path.to_owned(), value.as_str().map_or_else(|| value.to_string(), str::to_owned))],
+    }
+}
+
+#[test]
+fn what_a_later_version_has_is_refused_wherever_it_stands() {
+    let world = with_file(
+        "tools = { bash = { sandbox = \"workspace\" } }\n\
+         [mcp.everything]\n\
+         command = [\"npx\"]\n\
+         [mcp.web]\n\
+         url = \"http://localhost\"\n\
+         [[policy]]\n\
+         tool = \"bash\"\n\
+         [[policy]]\n\
+         tool = \"write\"\n",
+    )
+    .file("etc/sprag/config.toml", "policy = []\nmcp = {}\n[tools.write]\nsandbox = \"none\"\n")
+    .var("SPRAG__POLICY", "[]")
+    .var("SPRAG__MCP__WEB__URL", "http://localhost")
+    .var("SPRAG__TOOLS__BASH__SANDBOX", "strict");
+    assert_eq!(
+        world.refused(),
+        "\
+/etc/sprag/config.toml:1:1: `policy` is not supported yet by this version: remove it
+/etc/sprag/config.toml:2:1: `mcp` is not supported yet by this version: remove it
+/etc/sprag/config.toml:4:1: `tools.write.sandbox` is not supported yet by this version: remove it
+sprag.toml:1:20: `tools.bash.sandbox` is not supported yet by this version: remove it
+sprag.toml:2:2: `mcp` is not supported yet by this version: remove it
+sprag.toml:6:3: `policy` is not supported yet by this version: remove it
+$SPRAG__MCP__WEB__URL: `mcp` is not supported yet by this version: remove it
+$SPRAG__POLICY: `policy` is not supported yet by this version: remove it
+$SPRAG__TOOLS__BASH__SANDBOX: `tools.bash.sandbox` is not supported yet by this version: remove it
+nothing was started: correct these mistakes and run the command again"
+    );
+}
+
+#[test]
+fn the_files_that_are_read_can_be_named() {
+    let environment = Environment {
+        home: Some("/home/me".into()),
+        cwd: "/work".into(),
+        etc: "/etc".into(),
+        ..Environment::default()
+    };
+    let usual = ["/etc/sprag/config.toml", "/home/me/.config/sprag/config.toml", "/work/sprag.toml"];
+    assert_eq!(files(&environment, None), usual.map(PathBuf::from));
+    assert_eq!(files(&environment, Some(Path::new("a.toml")))[3], PathBuf::from("/work/a.toml"));
+}
+
 fn named<T>((name, value): (&str, T)) -> (String, T) {
     (name.into(), value)
 }

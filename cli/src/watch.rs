@@ -1,0 +1,166 @@
+//! The watch over the files of the configuration, while a command owns the engine.
+//!
+//! Owns when changed files are read again, and what is said of them. A configuration that is not valid changes
+//! nothing: the one in force is kept, and the mistakes are told. It must never stop a run, nor take half a file for a
+//! whole one.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::Engine;
+use engine::config::{Config, Error};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::Notify;
+use tokio::task::{JoinHandle, block_in_place};
+
+use crate::context::Layers;
+
+/// How long the files must say the same before they count: whoever saves one may do it in several steps.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// What is said of a change that is taken.
+const CHANGED: &str = "the configuration has changed: runs that start from now on get it; \
+                       [profiles] and concurrency hold at once";
+
+/// A watch that goes on until it is ended.
+pub(crate) struct Watch {
+    task: JoinHandle<()>,
+}
+
+impl Watch {
+    /// Watches the files whose configuration the engine was opened with. Must be called inside a runtime.
+    pub(crate) fn start(engine: &Engine, layers: Layers, config: Config) -> Self {
+        Self { task: tokio::spawn(follow(engine.clone(), layers, config)) }
+    }
+
+    /// Nothing is read from here on.
+    pub(crate) async fn end(self) {
+        self.task.abort();
+        // It was aborted, or had ended before.
+        let _ = self.task.await;
+    }
+}
+
+/// Gives the engine each configuration that the files come to say, also before the watch had begun.
+async fn follow(engine: Engine, layers: Layers, config: Config) {
+    let changed = Arc::new(Notify::new());
+    let mut places = match Places::new(Arc::clone(&changed)) {
+        Ok(places) => places,
+        Err(error) => return say_unwatched(&error),
+    };
+    let mut known = Ok(config);
+    loop {
+        if let Err(error) = block_in_place(|| places.watch(&layers.files())) {
+            return say_unwatched(&error);
+        }
+        let found = settled(&layers).await;
+        if found != known {
+            take(&engine, &found);
+            known = found;
+        }
+        changed.notified().await;
+    }
+}
+
+/// What the files say, once they say it twice.
+async fn settled(layers: &Layers) -> Result<Config, Error> {
+    let mut before = block_in_place(|| layers.load());
+    loop {
+        tokio::time::sleep(SETTLE).await;
+        let now = block_in_place(|| layers.load());
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
+}
+
+fn take(engine: &Engine, found: &Result<Config, Error>) {
+    match found {
+        Ok(config) => {
+            engine.reload(config.clone());
+            say(CHANGED);
+        }
+        Err(Error::Invalid(mistakes)) => {
+            mistakes.iter().for_each(|mistake| say(&mistake.to_string()));
+            let what = if mistakes.len() == 1 { "this mistake" } else { "these mistakes" };
+            say(&format!("the configuration in force is kept: correct {what}, and it is read again"));
+        }
+        Err(error @ (Error::NoDataDir | Error::UnknownModel { .. } | Error::Snapshot { .. })) => {
+            say(&format!("{error}; the configuration in force is kept"))
+        }
+    }
+}
+
+/// The directories in which something happens when one of the files changes. A file itself is not watched: who saves
+/// it puts a new one in its place.
+struct Places {
+    watcher: RecommendedWatcher,
+    watched: BTreeSet<PathBuf>,
+}
+
+impl Places {
+    /// None yet. `changed` is told whenever something happens in one.
+    fn new(changed: Arc<Notify>) -> notify::Result<Self> {
+        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            // What cannot be read, and what was lost in a full queue, may have been a change.
+            let is_access = event.is_ok_and(|event| matches!(event.kind, EventKind::Access(_)));
+            if !is_access {
+                changed.notify_one();
+            }
+        })?;
+        Ok(Self { watcher, watched: BTreeSet::new() })
+    }
+
+    /// Watches the places of these files as they are now. One that was watched is watched anew: it may be another
+    /// directory under the same name.
+    fn watch(&mut self, files: &[PathBuf]) -> notify::Result<()> {
+        let places: BTreeSet<PathBuf> = files.iter().flat_map(|file| places_of(file)).collect();
+        for gone in self.watched.difference(&places) {
+            // It is forgotten already if its directory is gone.
+            let _ = self.watcher.unwatch(gone);
+        }
+        for place in &places {
+            match self.watcher.watch(place, RecursiveMode::NonRecursive) {
+                Err(error) if is_passing(&error) => {}
+                watched => watched?,
+            }
+        }
+        self.watched = places;
+        Ok(())
+    }
+}
+
+/// The directory of a file and, if it is a link, that of what it leads to; where one is not there, the nearest above.
+fn places_of(file: &Path) -> Vec<PathBuf> {
+    let target = file.canonicalize().ok();
+    let named = [Some(file), target.as_deref()].into_iter().flatten();
+    named
+        .filter_map(|path| path.ancestors().skip(1).find(|above| above.is_dir()).map(Path::to_owned))
+        .collect()
+}
+
+/// The directory went away meanwhile, which is a change above it, or is not ours to look into.
+fn is_passing(error: &notify::Error) -> bool {
+    match &error.kind {
+        notify::ErrorKind::PathNotFound | notify::ErrorKind::WatchNotFound => true,
+        notify::ErrorKind::Io(error) => {
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+        }
+        notify::ErrorKind::Generic(_)
+        | notify::ErrorKind::InvalidConfig(_)
+        | notify::ErrorKind::MaxFilesWatch => false,
+    }
+}
+
+fn say_unwatched(error: &notify::Error) {
+    say(&format!("the configuration is not watched ({error}): a change takes effect with the next command"));
+}
+
+fn say(line: &str) {
+    // With stderr gone there is nobody left to tell.
+    let _ = writeln!(io::stderr(), "{line}");
+}
