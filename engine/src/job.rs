@@ -2,6 +2,7 @@
 //!
 //! Owns the way from a job to the first record of a run. It must never read the environment or the disk.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -127,6 +128,9 @@ pub struct JobFacts {
     /// The models that may be asked, the requested one first; empty: that one alone, without profiles.
     #[serde(default, skip_serializing_if = "<[Candidate]>::is_empty")]
     pub candidates: Arc<[Candidate]>,
+    /// What those of them are known by that are served somewhere, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub models: BTreeMap<String, ModelFacts>,
     /// Directory in which its model calls are recorded: whoever resumes the run goes on recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
@@ -134,6 +138,20 @@ pub struct JobFacts {
     pub tool_execution: ToolExecution,
     /// Limits of each tool.
     pub tool_limits: Arc<BTreeMap<String, ToolLimits>>,
+}
+
+/// What a run keeps of a model that is served somewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelFacts {
+    /// The protocol, as answers name it.
+    pub api: String,
+    /// The provider, as answers name it.
+    pub provider: String,
+    /// The vendor's name of the model, as answers name it.
+    pub model: String,
+    /// Nobody has said what its tokens cost: its calls count no money.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unpriced: bool,
 }
 
 /// The limits of one tool in one run.
@@ -212,6 +230,11 @@ impl JobFacts {
         self.candidate(model)?.profiles.get(usize::from(position)).map(String::as_str)
     }
 
+    /// What is known of a model that is served somewhere.
+    pub(crate) fn served(&self, model: &Label) -> Option<&ModelFacts> {
+        self.models.iter().find(|(name, _)| Label::from(name.as_str()) == *model).map(|(_, facts)| facts)
+    }
+
     /// The facts of a submission.
     pub(crate) fn of(submission: &Submission) -> Result<Self, serde_json::Error> {
         serde_json::from_str(submission.job.as_str())
@@ -221,11 +244,13 @@ impl JobFacts {
 /// The model that a job asks for.
 pub(crate) struct Requested<'a> {
     /// Its name.
-    pub(crate) name: &'a str,
+    pub(crate) name: Cow<'a, str>,
     /// What its provider says of itself.
     pub(crate) identity: String,
     /// See [`JobFacts::candidates`].
     pub(crate) candidates: Arc<[Candidate]>,
+    /// See [`JobFacts::models`].
+    pub(crate) models: BTreeMap<String, ModelFacts>,
 }
 
 /// The first record of the run that a job becomes.
@@ -249,6 +274,7 @@ pub(crate) fn submission(
         };
         (name.clone(), limits)
     };
+    let asked = Label::from(&*model.name);
     let facts = JobFacts {
         custom_id: job.custom_id.clone(),
         batch: job.batch.clone(),
@@ -257,9 +283,10 @@ pub(crate) fn submission(
         tools: tools.into(),
         system: job.system.clone(),
         labels: job.labels.clone(),
-        model: (Label::from(model.name).as_str() != model.name).then(|| model.name.to_owned()),
+        model: (Label::from(&*model.name).as_str() != model.name).then(|| model.name.to_string()),
         model_identity: model.identity,
         candidates: model.candidates,
+        models: model.models,
         record: job.record.clone(),
         tool_execution: job.tool_execution.unwrap_or(defaults.tool_execution),
     };
@@ -269,7 +296,7 @@ pub(crate) fn submission(
         session: job.session.clone().unwrap_or_else(|| run.to_string()),
         prompts: job.prompts.clone(),
         base: job.base.clone(),
-        model: Label::from(model.name),
+        model: asked,
         thinking: Label::from(job.thinking.unwrap_or(defaults.thinking).name()),
         wants: Wants {
             retries: job.retries.unwrap_or(true),

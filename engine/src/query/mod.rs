@@ -10,6 +10,7 @@ mod facts;
 mod find;
 mod journal;
 mod list;
+mod money;
 mod names;
 mod present;
 mod recent;
@@ -19,6 +20,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod transcript;
+mod turns;
 mod why;
 mod words;
 
@@ -26,7 +28,8 @@ pub use attempts::AttemptRow;
 pub use find::{find_run, parse_call};
 pub use journal::{InboxRow, JournalRow, JournalRows, inbox_rows, journal};
 pub use list::{Counts, Filter, RunRow, counts, list};
-pub use recent::{BlockedLoop, TurnRow};
+pub use money::UsdIs;
+pub use recent::BlockedLoop;
 pub use routes::{CoolingRow, RoutesView};
 pub use show::{
     CallRow, Chain, Counters, DeadlineView, Guards, HeadView, InboxView, JobView, LimitsView, RetryCounters,
@@ -34,6 +37,7 @@ pub use show::{
 };
 pub use status::Status;
 pub use transcript::{session_transcript, transcript};
+pub use turns::{EarlierTurns, LostView, TurnRow};
 pub use why::{Why, why};
 pub use words::quoted;
 

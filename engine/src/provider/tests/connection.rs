@@ -117,6 +117,7 @@ fn call_with(
         outgoing: remote.endpoint.outgoing(&request([user(vec![text("hi")])], &[])).unwrap(),
         price: None,
         respondent: Respondent::Server { client, account, key_header: remote.key_header() },
+        background: None,
         watchdog: Watchdog::new(idle),
         tap,
     };
@@ -437,6 +438,8 @@ async fn a_tap_sees_the_head_and_every_byte_of_the_body() {
         fn on_bytes(&mut self, bytes: &[u8]) {
             self.0.lock().unwrap().extend_from_slice(bytes);
         }
+
+        fn on_rejoin(&mut self, _whole: u64) {}
     }
     let response = recorded("aimock-chat-text");
     let peer = saying(response.clone()).await;
