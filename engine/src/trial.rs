@@ -90,7 +90,8 @@ impl Candidate {
     fn new(config: &Config, name: &str, model: &Model, profile: Option<String>) -> Self {
         let max_output = Some(model.max_output.unwrap_or(OUTPUT_TOKENS_MAX).min(OUTPUT_TOKENS_MAX));
         let profiles = profile.iter().cloned().collect();
-        let model = Model { profiles, max_output, ..model.clone() };
+        // A trial leaves nothing at the provider.
+        let model = Model { profiles, max_output, background: false, ..model.clone() };
         let models = Arc::new([(name.to_owned(), model.clone())].into());
         Self { name: name.to_owned(), model, profile, config: Config { models, ..config.clone() } }
     }
@@ -121,7 +122,8 @@ impl Candidate {
         let mut events = provider.stream(self.request(), CancellationToken::new());
         while let Some(event) = events.next().await {
             match event {
-                StreamEvent::Opened | StreamEvent::Update(_) => {}
+                // Nothing is taken up here, so nothing can be lost.
+                StreamEvent::Opened | StreamEvent::Update(_) | StreamEvent::Lost => {}
                 StreamEvent::Done(message) => return self.accepted(&message),
                 StreamEvent::Failed(failure) => return Err(self.failed(failure)),
                 // Told of a call that was taken up, and this one was made.
