@@ -24,6 +24,9 @@ const REDUNDANT_MAX: usize = 2;
 /// What most syncs are: each of these is tried.
 const BARRIER: &str = "a segment, after something was written";
 
+/// Whether an image shows that this one is missing depends on when sled's own threads wrote.
+const SLEDS_DATA: &str = "sled's data, after something was synced";
+
 /// Syncs without which no image is wrong, and why.
 const REDUNDANT: [(&str, &str); 8] = [
     (
@@ -37,9 +40,8 @@ const REDUNDANT: [(&str, &str); 8] = [
         "sled does not open without it: the state is rebuilt",
     ),
     (
-        "sled's data, after something was synced",
-        "no image of this scenario shows it: a state that is behind is brought up to the journal, a torn one does not \
-         open",
+        SLEDS_DATA,
+        "a state that is behind is brought up to the journal, a torn one does not open; one with holes may be found out",
     ),
     (
         "the journal's directory, after something was removed",
@@ -134,7 +136,9 @@ fn each_sync_that_is_taken_out_is_missed() {
     }
     let never = purposes.iter().zip(&tried).filter(|(_, (_, missed, _))| *missed == 0);
     let never: Vec<_> = never.map(|((purpose, _), _)| purpose.as_str()).collect();
-    assert_eq!(never, REDUNDANT.map(|(purpose, _)| purpose));
+    let is_certain = |purpose: &&str| *purpose != SLEDS_DATA;
+    let redundant = REDUNDANT.iter().map(|(purpose, _)| *purpose).filter(is_certain);
+    assert_eq!(never.into_iter().filter(is_certain).collect::<Vec<_>>(), redundant.collect::<Vec<_>>());
     // A footer may be missing: it is written again. The record of a clean close is told to nobody.
     let barriers = purposes.iter().zip(&tried).find(|((purpose, _), _)| purpose == BARRIER);
     let unmissed = barriers.map_or(0, |(_, (count, missed, _))| count - missed);
