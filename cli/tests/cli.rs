@@ -46,6 +46,8 @@ fn every_command_explains_itself_with_one_example() {
     }
     let help = session.sprag(&["batch", "run", "-h"]);
     assert_eq!(String::from_utf8_lossy(&help.stdout).matches("Example:").count(), 1, "batch run");
+    let help = session.sprag(&["doctor", "models", "-h"]);
+    assert_eq!(String::from_utf8_lossy(&help.stdout).matches("Example:").count(), 1, "doctor models");
     session.check("help.txt");
 }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use store::Store as _;
 use support::{ENDLESS, HELLO, Session, signal, status};
 
 /// Changes the first place of the journal's first segment in which a text stands.
@@ -78,6 +79,79 @@ fn a_store_in_trouble_says_so() {
     session.check("trouble.txt");
 }
 
+/// Every command that needs the journal ends with 8, and names the version that is needed.
+fn assert_newer(session: &Session, commands: &[&[&str]], what: &str) {
+    let words = format!("{what} version 2, this program reads up to 1; use a sprag that reads version 2");
+    for arguments in commands {
+        let output = session.command(arguments).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.contains(&words)), (Some(8), true), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_segment_of_a_newer_version_is_refused_by_its_version() {
+    let mut session = Session::new();
+    session.file("hello.json", HELLO);
+    let run = ["run", "--model", "rehearsal:hello.json", "Say hello"];
+    session.sprag(&run);
+    let id = session.newest();
+    // A head is its length, the checksum of its place and content, a tag and the version.
+    let segment = session.data().join("journal/00000001.seg");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[9] = 2;
+    let len = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
+    let place = [1u64.to_le_bytes(), 0u64.to_le_bytes()].concat();
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&place), &bytes[8..8 + len]);
+    bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
+    std::fs::write(&segment, bytes).unwrap();
+    let salvage = ["doctor", "--salvage"];
+    let commands = [&run[..], &["resume"], &["ls"], &["show", &id], &["journal", &id], &["verify"], &salvage];
+    assert_newer(&session, &commands, &format!("{} has format", segment.display()));
+}
+
+#[test]
+fn a_record_of_a_newer_version_is_refused_by_its_version() {
+    let session = Session::new();
+    session.file("endless.json", ENDLESS);
+    let mut owner = session.start(&["run", "--model", "rehearsal:endless.json", "Wait"]);
+    session.wait_for_owner();
+    signal(&owner, Signal::INT);
+    owner.wait().unwrap();
+    let id = session.newest();
+    let run: model::RunId = id.parse().unwrap();
+    // What a later program has written: the next record of the run, and the state after it.
+    let store = store::JournalStore::open(&session.data(), store::Options::default()).unwrap();
+    let loaded = store.load(store::RunKey(run.0)).unwrap();
+    let newer = |bytes: &[u8]| [&[2], &bytes[1..]].concat();
+    let newest = store.read_journal(store::Stream::Run(store::RunKey(run.0)), 0, usize::MAX).unwrap();
+    let newest = newest.last().unwrap();
+    let later = store::Commit {
+        stream: newest.stream,
+        expect_seq: newest.head.seq + 1,
+        epoch: store.claim().unwrap(),
+        at_ms: newest.at_ms,
+        logic_version: newest.logic_version,
+        kind: store::RecordKind { carries_messages: true, ..newest.kind },
+        payload: newer(newest.payload.as_ref().unwrap()),
+        puts: loaded
+            .values
+            .iter()
+            .filter(|(key, _)| key.last() == Some(&b'c'))
+            .map(|(key, value)| store::Put { key: key.clone(), value: Some(newer(value)) })
+            .collect(),
+        state_hash: newest.state_hash,
+        requires: Vec::new(),
+        durability: store::Durability::Durable,
+    };
+    store.commit(later).wait().unwrap();
+    store.close().unwrap();
+    assert_newer(&session, &[&["journal", &id], &["transcript", &id], &["replay", &id]], "a record has");
+    assert_newer(&session, &[&["show", &id], &["resume"]], "has");
+    // Its bytes are as they should be.
+    assert_eq!(status(&session.command(&["verify"]).output().unwrap()), "0");
+}
+
 #[test]
 fn a_journal_that_is_gone_is_missed() {
     let session = Session::new();
@@ -116,6 +190,103 @@ fn the_doctor_names_what_is_wrong_and_rebuilds_the_state() {
     assert_eq!(ill.status.code(), Some(3));
     let text = String::from_utf8(ill.stdout).unwrap();
     assert!(text.contains("bad   journal"), "{text}");
+}
+
+#[test]
+fn the_doctor_misses_an_end_that_is_gone_as_a_whole() {
+    let mut session = Session::new();
+    session.file("hello.json", HELLO);
+    let run = ["run", "--model", "rehearsal:hello.json", "Say hello"];
+    session.sprag(&run);
+    let segment = session.data().join("journal/00000001.seg");
+    let whole = std::fs::read(&segment).unwrap();
+    let before: Vec<_> =
+        std::fs::read_dir(session.data()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    session.sprag(&run);
+    // The segment of the second run never was, as far as the journal can tell.
+    std::fs::remove_file(session.data().join("journal/00000002.seg")).unwrap();
+    assert_eq!(std::fs::read(&segment).unwrap(), whole);
+    assert_eq!(session.command(&["verify"]).output().unwrap().status.code(), Some(0));
+    let refused = session.command(&run).output().unwrap();
+    let words = String::from_utf8(refused.stderr).unwrap();
+    let words = words.trim_end().strip_prefix("error: ").unwrap();
+    assert_eq!(
+        (refused.status.code(), words.starts_with("the journal ends at frame ")),
+        (Some(8), true),
+        "{words}"
+    );
+    let ill = session.command(&["doctor"]).output().unwrap();
+    let text = String::from_utf8(ill.stdout).unwrap();
+    assert_eq!((ill.status.code(), text.contains(words)), (Some(8), true), "{text}\n{words}");
+    let after: Vec<_> =
+        std::fs::read_dir(session.data()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(after, before, "the doctor leaves nothing behind");
+    // Who has no copy goes on without.
+    session.command(&["doctor", "--rebuild"]).output().unwrap();
+    assert_eq!(status(&session.command(&run).output().unwrap()), "0");
+}
+
+#[test]
+fn a_salvage_beside_an_engine_is_refused_with_who_holds_the_directory() {
+    let session = Session::new();
+    session.file("endless.json", ENDLESS);
+    let mut owner = session.start(&["run", "--model", "rehearsal:endless.json", "Wait"]);
+    session.wait_for_owner();
+    let files = || std::fs::read(session.data().join("journal/00000001.seg")).unwrap();
+    let before = files();
+    let refused = session.command(&["doctor", "--salvage"]).output().unwrap();
+    let words = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!((refused.status.code(), refused.stdout), (Some(8), Vec::new()), "{words}");
+    for holder in [owner.id().to_string(), "run --model rehearsal:endless.json Wait".to_owned()] {
+        assert!(words.contains(&holder), "{holder}: {words}");
+    }
+    assert_eq!(files(), before);
+    signal(&owner, Signal::INT);
+    owner.wait().unwrap();
+}
+
+#[test]
+fn a_salvage_says_which_runs_go_on_without_the_messages_of_a_torn_one() {
+    let mut session = Session::new();
+    session.file("hello.json", HELLO);
+    session.file("endless.json", ENDLESS);
+    let run = |session: &mut Session, prompt| {
+        session.sprag(&["run", "--model", "rehearsal:hello.json", "--session", "s", prompt]);
+        session.newest()
+    };
+    let first = run(&mut session, "first");
+    let second = run(&mut session, "second");
+    let arguments = ["run", "--model", "rehearsal:endless.json", "--session", "s", "third"];
+    let mut owner = session.start(&arguments);
+    session.wait_for_owner();
+    let third = session.wait_for("stream(turn 1");
+    signal(&owner, Signal::INT);
+    owner.wait().unwrap();
+    let segment = session.data().join("journal/00000001.seg");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[5000] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+
+    let ill = session.command(&["doctor"]).output().unwrap();
+    let text = String::from_utf8(ill.stdout).unwrap();
+    let losses =
+        "2 runs are whole, 1 miss records; 1 that have not ended would go on without messages of these";
+    assert_eq!((ill.status.code(), text.contains(losses)), (Some(3), true), "{text}");
+    let saved = session.command(&["doctor", "--salvage"]).output().unwrap();
+    let text = String::from_utf8(saved.stdout).unwrap();
+    let goes_on = format!("run {third} goes on without the messages of run {first}\n");
+    assert_eq!((saved.status.code(), text.ends_with(&goes_on)), (Some(0), true), "{text}");
+
+    // What is whole reads as ever, and the session goes on from it.
+    assert_eq!(status(&session.command(&["verify"]).output().unwrap()), "0");
+    for whole in [&second, &third] {
+        assert_eq!(status(&session.command(&["replay", whole]).output().unwrap()), "0");
+    }
+    assert_eq!(status(&session.command(&["cancel", &third]).output().unwrap()), "0");
+    run(&mut session, "fourth");
+    let shown = session.command(&["show", &session.newest(), "--json"]).output().unwrap();
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(shown["status"], "completed");
 }
 
 #[test]

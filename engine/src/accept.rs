@@ -3,6 +3,7 @@
 //! Owns acknowledgement: what these functions return `Ok` for is durable, once for each key, whatever happens next.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,12 +13,13 @@ use model::inbox::Item;
 use model::{LOGIC_VERSION, Record, RunId, RunState};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream, Ticket};
 
+use crate::budgets::BatchFacts;
 use crate::config::Config;
 use crate::configs::Settings;
 use crate::driver::load_state;
 use crate::error::Error;
 use crate::gc::Tomb;
-use crate::job::{self, Job, Meta, Requested};
+use crate::job::{self, Job, Meta, ModelFacts, Requested};
 use crate::keys::{self, Lane};
 use crate::models::ModelError;
 use crate::provider::ModelProvider;
@@ -81,7 +83,7 @@ pub(crate) async fn submit(
     is_attached: bool,
 ) -> Result<Submitting, Error> {
     let config = shared.configs.now(&settings.config);
-    let (model, provider) = check(shared, &config, job)?;
+    let requested = check(shared, &config, job)?;
     let mut requires = vec![shared.configs.keep(shared, settings).await?];
     let at = shared.clock.now();
     let mut job = job.clone();
@@ -100,11 +102,6 @@ pub(crate) async fn submit(
             message.at = at;
         }
     }
-    let requested = Requested {
-        name: &model,
-        identity: provider.identity(),
-        candidates: candidates(&config, &job, &model),
-    };
     let (mut submission, facts) =
         job::submission(run, shared.owner(), &job, settings, shared.wants(), requested);
     submission.wants.has_sources |= is_attached;
@@ -166,15 +163,57 @@ fn with_absolute_path(model: &str) -> Cow<'_, str> {
     }
 }
 
-/// Checks a job; answers its model's name and provider.
-pub(crate) fn check<'a>(
+/// What those models are known by that are served somewhere. One that cannot be called is met when it is asked.
+fn served(
     shared: &Shared,
-    config: &'a Config,
-    job: &'a Job,
-) -> Result<(Cow<'a, str>, Arc<dyn ModelProvider>), Error> {
+    config: &Config,
+    model: &str,
+    candidates: &[Candidate],
+) -> BTreeMap<String, ModelFacts> {
+    let names = std::iter::once(model).chain(candidates.iter().skip(1).map(|other| other.model.as_str()));
+    let facts = |name: &str| {
+        let provider = shared.models.resolve(name, config).ok()?;
+        Some((name.to_owned(), provider.facts()?))
+    };
+    names.filter_map(facts).collect()
+}
+
+/// Refuses a cap in dollars on a model that nobody has said the price of: it would stop nothing.
+fn check_cap(
+    shared: &Shared,
+    config: &Config,
+    job: &Job,
+    models: &BTreeMap<String, ModelFacts>,
+) -> Result<(), Error> {
+    let Some((name, _)) = models.iter().find(|(_, facts)| facts.is_unpriced) else { return Ok(()) };
+    let own = job.max_usd.unwrap_or(config.defaults.max_usd);
+    let of_batch = match &job.batch {
+        Some(batch) => BatchFacts::read(&*shared.store, batch)?.caps.usd_micros,
+        None => 0,
+    };
+    if own.micros() == 0 && of_batch == 0 { Ok(()) } else { Err(Error::Job(unpriced(name))) }
+}
+
+fn unpriced(model: &str) -> String {
+    format!(
+        "model `{model}` has no price, so a cap in dollars would not stop it; say what a million tokens cost \
+         (models.{model}.price = {{ input = 0, output = 0 }} if nothing), or cap tokens instead"
+    )
+}
+
+/// Refuses a job that a cap of its batch in dollars would not stop.
+pub(crate) fn check_priced(shared: &Shared, job: &Job) -> Result<(), Error> {
+    let settings = shared.configs.in_force();
+    let models = check(shared, &settings.config, job)?.models;
+    let found = models.iter().find(|(_, facts)| facts.is_unpriced);
+    found.map_or(Ok(()), |(name, _)| Err(Error::Job(unpriced(name))))
+}
+
+/// Checks a job; answers the model that it asks for.
+pub(crate) fn check<'a>(shared: &Shared, config: &'a Config, job: &'a Job) -> Result<Requested<'a>, Error> {
     let named = job.model.as_deref().or(config.defaults.model.as_deref());
-    let model = with_absolute_path(named.ok_or(ModelError::Unnamed)?);
-    let provider = shared.models.resolve(&model, config)?;
+    let name = with_absolute_path(named.ok_or(ModelError::Unnamed)?);
+    let provider = shared.models.resolve(&name, config)?;
     if let Some(workspace) = &job.workspace
         && !workspace.is_dir()
     {
@@ -193,9 +232,12 @@ pub(crate) fn check<'a>(
         }
     }
     if let Some(dir) = &job.record {
-        check_recordable(shared, job, &model, &*provider, dir)?;
+        check_recordable(shared, job, &name, &*provider, dir)?;
     }
-    Ok((model, provider))
+    let candidates = candidates(config, job, &name);
+    let models = served(shared, config, &name, &candidates);
+    check_cap(shared, config, job, &models)?;
+    Ok(Requested { name, identity: provider.identity(), candidates, models })
 }
 
 /// Refuses to record what has no raw responses, and to mix two recordings. A job that is repeated under its

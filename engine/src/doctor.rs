@@ -1,7 +1,7 @@
 //! What is wrong with a directory, its disk or this machine, and how to mend it.
 //!
-//! Owns the questions. It must never change anything but a probe file of its own, which it removes: what mends is a
-//! command that a person types.
+//! Owns the questions. It must never change anything but files of its own, which it removes: what mends is a command that
+//! a person types.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -196,6 +196,8 @@ fn journal(dir: &Path, now: Millis) -> Vec<Check> {
             false => vec![Check::good(ABOUT, "no run was ever started here")],
         };
     }
+    // Before the journal: an engine that begins meanwhile makes it longer, never shorter.
+    let known = store::frames_known(dir);
     match store::verify(dir) {
         Err(error) => {
             vec![Check::bad(ABOUT, error.to_string(), "restore the directory `journal` from a copy")]
@@ -208,9 +210,27 @@ fn journal(dir: &Path, now: Millis) -> Vec<Check> {
             } else {
                 let words = format!("every hash of its {} frames is right", report.frames);
                 checks.push(Check::good(ABOUT, words));
+                checks.extend(behind(known, report.end.position));
             }
             checks.extend(clock(dir, now));
             checks
+        }
+    }
+}
+
+/// An end that is missing as a whole looks like what a crash leaves, but the state may know of more.
+fn behind(known: Result<Option<u64>, store::Error>, journal: u64) -> Option<Check> {
+    const ABOUT: &str = "state";
+    match known {
+        Ok(Some(state)) if state > journal => {
+            let words = store::Error::Behind { journal, state }.to_string();
+            let remedy =
+                "sprag doctor --rebuild, only if there is no such copy: it goes on without what is missing";
+            Some(Check::bad(ABOUT, words, remedy))
+        }
+        Ok(_) => None,
+        Err(error) => {
+            Some(Check::note(ABOUT, error.to_string(), "it is rebuilt from the journal if it cannot be used"))
         }
     }
 }
@@ -226,7 +246,13 @@ fn losses(about: &'static str, dir: &Path) -> Option<Check> {
     match salvage::losses(dir) {
         Ok(None) => None,
         Ok(Some(losses)) => {
-            let words = format!("{} runs are whole, {} miss records", losses.whole, losses.torn.len());
+            let shortened: usize = losses.torn.iter().map(|torn| torn.continued_by.len()).sum();
+            let shortened = match shortened {
+                0 => String::new(),
+                count => format!("; {count} that have not ended would go on without messages of these"),
+            };
+            let (whole, torn) = (losses.whole, losses.torn.len());
+            let words = format!("{whole} runs are whole, {torn} miss records{shortened}");
             let remedy = "sprag doctor --salvage, if no copy is as new: it saves the whole runs and forgets the others";
             Some(Check::bad(about, words, remedy))
         }

@@ -378,6 +378,7 @@ impl Engine {
         self.shared.stop.cancel();
         self.driving.until(|driving| driving.count.load(Ordering::Acquire) == 0).await;
         self.shared.lives.end(&self.shared).await;
+        self.shared.models.quiet().await;
     }
 
     /// Stops once open turns have ended: no further turn and no further run begins meanwhile.
@@ -434,6 +435,11 @@ impl Engine {
     /// Says whether a job would be accepted as it is; nothing is stored.
     pub fn check(&self, job: &Job) -> Result<(), Error> {
         accept::check(&self.shared, &self.shared.configs.in_force().config, job).map(|_| ())
+    }
+
+    /// Says whether a cap in dollars would stop the run that a job becomes.
+    pub fn check_priced(&self, job: &Job) -> Result<(), Error> {
+        accept::check_priced(&self.shared, job)
     }
 
     /// The store, for reading.

@@ -194,7 +194,7 @@ fn failure_events(config: &LoopConfig, error: &Error) -> Vec<Stamped> {
         content: vec![model::Block::Text(String::new())],
         stop_reason: model::message::StopReason::Error,
         error_message: Some(error.to_string()),
-        ..crate::event::opening(config.job.model.as_deref().unwrap_or_default(), at)
+        ..crate::event::opening(config.job.model.as_deref().unwrap_or_default(), None, at)
     };
     let message = Arc::new(Message::Assistant(Box::new(failed)));
     let events = [

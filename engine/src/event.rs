@@ -10,6 +10,7 @@ use model::{Message, Millis, RunId, ToolResult};
 use serde_json::{Value, json};
 
 use crate::clock::rfc3339;
+use crate::job::ModelFacts;
 use crate::provider::Update;
 
 /// One event.
@@ -220,13 +221,15 @@ fn update_to_json(update: &Update) -> Value {
     out
 }
 
-/// An answer of which nothing is known yet but when it was opened.
-pub(crate) fn opening(model: &str, at: Millis) -> AssistantMessage {
+/// An answer of which nothing is known yet but whose it is and when it was opened.
+pub(crate) fn opening(model: &str, served: Option<&ModelFacts>, at: Millis) -> AssistantMessage {
+    let ModelFacts { api, provider, model, is_unpriced: _ } =
+        served.cloned().unwrap_or_else(|| ModelFacts { model: model.to_owned(), ..ModelFacts::default() });
     AssistantMessage {
         content: Vec::new(),
-        api: String::new(),
-        provider: String::new(),
-        model: model.to_owned(),
+        api,
+        provider,
+        model,
         response_id: None,
         turn_id: None,
         usage: model::message::Usage::default(),

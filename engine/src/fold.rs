@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::input::Submission;
+use model::guard::retry::Action;
+use model::input::{HookAnswer, Submission};
 use model::message::{AssistantMessage, ToolCall, ToolResultMessage};
 use model::phase::EntryRef;
-use model::{Content, Fact, Mark, Message, Moved, RunId, ToolResult};
+use model::{Content, Fact, Label, Mark, Message, Moved, RunId, ToolResult};
 
 use crate::event::{AgentEvent, CallView, Place, Stamped, opening};
+use crate::job::JobFacts;
 
 /// A message that entered the transcript.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +39,8 @@ pub struct Fold {
     submission: Arc<Submission>,
     is_eventful: bool,
     attempt: u32,
+    /// The model in force.
+    model: Label,
     answer: Option<Arc<AssistantMessage>>,
     answer_entry: Option<Arc<Message>>,
     results: BTreeMap<u32, ToolResult>,
@@ -60,6 +64,7 @@ impl Fold {
     /// Starts after the first record of a run.
     pub fn new(submission: Arc<Submission>, is_eventful: bool) -> Self {
         Self {
+            model: submission.model.clone(),
             submission,
             is_eventful,
             attempt: 0,
@@ -124,7 +129,15 @@ impl Fold {
                 self.answer_entry = None;
             }
         }
+        self.note_model(record);
         Ok(shown)
+    }
+
+    /// The beginning of an answer of the model in force, named as the whole answer will be.
+    fn opening(&self, at: model::Millis) -> AssistantMessage {
+        let facts = JobFacts::of(&self.submission).ok();
+        let served = facts.as_ref().and_then(|facts| facts.served(&self.model));
+        opening(self.model.as_str(), served, at)
     }
 
     /// Takes over what the record brings for later ones.
@@ -141,6 +154,19 @@ impl Fold {
         }
         for (call, result) in &record.results {
             self.results.insert(*call, result.clone());
+        }
+    }
+
+    /// Follows the model in force.
+    fn note_model(&mut self, record: &Moved) {
+        let decided = record.decision.as_ref().map(|decision| &decision.action);
+        if let Some(Action::Fallback { model } | Action::RestartChain { model: Some(model), .. }) = decided {
+            self.model = model.clone();
+        }
+        if let Fact::HookReturned { answer: HookAnswer::Next(next), .. } = &record.input.fact
+            && let Some(model) = &next.model
+        {
+            self.model = model.clone();
         }
     }
 
@@ -173,10 +199,7 @@ impl Fold {
                 usize::try_from(index).ok().and_then(|index| self.submission.prompts.get(index)).cloned()
             }
             Content::Inbox(position) => inbox(position),
-            Content::Opening => {
-                let message = opening(self.submission.model.as_str(), at);
-                Some(Message::Assistant(Box::new(message)))
-            }
+            Content::Opening => Some(Message::Assistant(Box::new(self.opening(at)))),
             Content::Answer => {
                 record.input.fact.answer().map(|message| Message::Assistant(Box::new(message.clone())))
             }

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use model::{Millis, Outcome, Phase, RunId};
+use model::{Millis, Outcome, Phase, RunId, RunState};
 use serde::{Deserialize, Serialize};
 use store::{Purge, Put, Require, Store};
 
@@ -194,18 +194,23 @@ fn known(store: &dyn Store, retention: &Retention, now: Millis) -> Result<Vec<Kn
         let is_old = retention.older_than_ms.is_none_or(|age_ms| now.since(core.clock) >= age_ms);
         newer += u64::from(is_meant);
         let is_spare = retention.keep.is_none_or(|keep| newer > keep);
-        let from = core.context_from;
-        let reaches = from.base.is_none() || from.first.is_some_and(|first| first.run != run);
         runs.push(Known {
             run,
             submitted_at: Millis(meta.submitted_at_ms),
-            continues: from.previous.filter(|_| reaches),
+            continues: continues(run, &state),
             tomb: outcome.map(|outcome| Tomb { outcome, version: meta.version }),
             is_chosen: is_meant && is_old && is_spare,
         });
         Ok(())
     })?;
     Ok(runs)
+}
+
+/// The run of its session whose messages the context of a run begins with.
+pub(crate) fn continues(run: RunId, state: &RunState) -> Option<RunId> {
+    let from = state.core.context_from;
+    let reaches = from.base.is_none() || from.first.is_some_and(|first| first.run != run);
+    from.previous.filter(|_| reaches)
 }
 
 /// The newest runs of the sessions that have runs which have not ended: the next of these may continue from them.

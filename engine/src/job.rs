@@ -2,6 +2,7 @@
 //!
 //! Owns the way from a job to the first record of a run. It must never read the environment or the disk.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -128,6 +129,9 @@ pub struct JobFacts {
     /// The models that may be asked, the requested one first; empty: that one alone, without profiles.
     #[serde(default, skip_serializing_if = "<[Candidate]>::is_empty")]
     pub candidates: Arc<[Candidate]>,
+    /// What those of them are known by that are served somewhere, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub models: BTreeMap<String, ModelFacts>,
     /// Directory in which its model calls are recorded: whoever resumes the run goes on recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
@@ -138,6 +142,20 @@ pub struct JobFacts {
     /// Names the settings that it keeps; none in a record of a version that kept none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<SnapshotHash>,
+}
+
+/// What a run keeps of a model that is served somewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelFacts {
+    /// The protocol, as answers name it.
+    pub api: String,
+    /// The provider, as answers name it.
+    pub provider: String,
+    /// The vendor's name of the model, as answers name it.
+    pub model: String,
+    /// Nobody has said what its tokens cost: its calls count no money.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unpriced: bool,
 }
 
 /// The limits of one tool in one run.
@@ -216,6 +234,11 @@ impl JobFacts {
         self.candidate(model)?.profiles.get(usize::from(position)).map(String::as_str)
     }
 
+    /// What is known of a model that is served somewhere.
+    pub(crate) fn served(&self, model: &Label) -> Option<&ModelFacts> {
+        self.models.iter().find(|(name, _)| Label::from(name.as_str()) == *model).map(|(_, facts)| facts)
+    }
+
     /// The facts of a submission.
     pub(crate) fn of(submission: &Submission) -> Result<Self, serde_json::Error> {
         serde_json::from_str(submission.job.as_str())
@@ -225,11 +248,13 @@ impl JobFacts {
 /// The model that a job asks for.
 pub(crate) struct Requested<'a> {
     /// Its name.
-    pub(crate) name: &'a str,
+    pub(crate) name: Cow<'a, str>,
     /// What its provider says of itself.
     pub(crate) identity: String,
     /// See [`JobFacts::candidates`].
     pub(crate) candidates: Arc<[Candidate]>,
+    /// See [`JobFacts::models`].
+    pub(crate) models: BTreeMap<String, ModelFacts>,
 }
 
 /// The first record of the run that a job becomes.
@@ -254,6 +279,7 @@ pub(crate) fn submission(
         };
         (name.clone(), limits)
     };
+    let asked = Label::from(&*model.name);
     let facts = JobFacts {
         custom_id: job.custom_id.clone(),
         batch: job.batch.clone(),
@@ -262,9 +288,10 @@ pub(crate) fn submission(
         tools: tools.into(),
         system: job.system.clone(),
         labels: job.labels.clone(),
-        model: (Label::from(model.name).as_str() != model.name).then(|| model.name.to_owned()),
+        model: (Label::from(&*model.name).as_str() != model.name).then(|| model.name.to_string()),
         model_identity: model.identity,
         candidates: model.candidates,
+        models: model.models,
         record: job.record.clone(),
         tool_execution: job.tool_execution.unwrap_or(defaults.tool_execution),
         config: Some(settings.hash),
@@ -275,7 +302,7 @@ pub(crate) fn submission(
         session: job.session.clone().unwrap_or_else(|| run.to_string()),
         prompts: job.prompts.clone(),
         base: job.base.clone(),
-        model: Label::from(model.name),
+        model: asked,
         thinking: Label::from(job.thinking.unwrap_or(defaults.thinking).name()),
         wants: Wants {
             retries: job.retries.unwrap_or(true),

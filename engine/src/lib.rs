@@ -57,6 +57,7 @@ mod spool;
 mod supervisor;
 mod suspects;
 pub mod tool;
+pub mod trial;
 mod view;
 mod workspaces;
 
@@ -76,7 +77,7 @@ pub use events::EventReader;
 pub use fold::{Dangling, Entry, Fold, Shown};
 pub use handle::RunHandle;
 pub use harness::Harness;
-pub use job::{Job, JobFacts, ToolLimits};
+pub use job::{Job, JobFacts, ModelFacts, ToolLimits};
 pub use models::ModelError;
 pub use replay::{Difference, Replay, replay};
 pub use report::{Found, Note, report_json};

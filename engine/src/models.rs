@@ -72,6 +72,13 @@ impl Models {
         }
     }
 
+    /// Waits for what calls have left behind, a second at most.
+    pub(crate) async fn quiet(&self) {
+        if let Some(Ok(client)) = self.client.get() {
+            client.quiet().await;
+        }
+    }
+
     /// The script is read once; a run that finds it changed at resume parks.
     fn rehearsal(
         &self,

@@ -3,14 +3,15 @@
 //! Owns what a torn run leaves in the engine's own lists. The order of writing is the store's. It must never run beside an
 //! engine: the store refuses that.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use model::{Millis, Outcome, RunId};
+use model::{Millis, Outcome, RunId, RunState};
 use serde::Serialize;
 use store::{Mended, Put, Remains};
 
 use crate::error::Error;
-use crate::gc::Tomb;
+use crate::gc::{Tomb, continues};
 use crate::job::Meta;
 use crate::keys;
 use crate::view::Picture;
@@ -37,6 +38,8 @@ pub struct TornRun {
     pub batch: Option<String>,
     /// Key of its session, if known.
     pub session: Option<String>,
+    /// Runs that have not ended and whose context has messages of this one: they go on without them.
+    pub continued_by: Vec<String>,
     /// The last of its records before the first that is missing; none if that is its first.
     pub last_good: Option<u64>,
     /// The damaged segment.
@@ -75,6 +78,7 @@ pub fn salvage(dir: &Path, now: Millis) -> Result<Saved, Error> {
 
 impl Losses {
     fn of(remains: &Remains, picture: &Picture) -> Self {
+        let readers = readers(remains, picture);
         let torn = remains.torn().iter().map(|(key, torn)| {
             let run = RunId(key.0);
             let meta = meta(picture, run);
@@ -85,6 +89,7 @@ impl Losses {
                 custom_id: known(|meta| &meta.custom_id),
                 batch: known(|meta| &meta.batch),
                 session: known(|meta| &meta.session),
+                continued_by: readers.get(&run).into_iter().flatten().map(RunId::to_string).collect(),
                 last_good: torn.last_good,
                 segment: torn.place.segment.clone(),
                 offset: torn.place.offset,
@@ -97,6 +102,25 @@ impl Losses {
 
 fn meta(picture: &Picture, run: RunId) -> Option<Meta> {
     picture.values.get(&keys::meta(run)).and_then(|bytes| Meta::from_bytes(bytes))
+}
+
+/// By torn run, those that have not ended and read its messages.
+fn readers(remains: &Remains, picture: &Picture) -> BTreeMap<RunId, Vec<RunId>> {
+    let is_torn = |run: &RunId| remains.torn().contains_key(&keys::run_key(*run));
+    let continued = |run: &RunId| {
+        let part = |part| picture.values.get(&keys::part(*run, part)).cloned();
+        continues(*run, &RunState::decode(part).ok()??)
+    };
+    let live =
+        picture.values.keys().filter(|key| key.starts_with(keys::LIVE)).filter_map(|key| keys::run_of(key));
+    let mut readers = BTreeMap::<RunId, Vec<RunId>>::new();
+    for run in live.filter(|run| !is_torn(run)) {
+        let earlier = std::iter::successors(continued(&run), continued);
+        if let Some(torn) = earlier.into_iter().find(is_torn) {
+            readers.entry(torn).or_default().push(run);
+        }
+    }
+    readers
 }
 
 /// Takes the torn runs out of the lists of runs, of sessions and of files. What stays known is that they failed.

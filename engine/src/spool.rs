@@ -17,7 +17,7 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use model::RunId;
@@ -60,7 +60,11 @@ pub struct Spooled {
 
 /// A file that is being written.
 #[derive(Debug)]
-pub(crate) struct Writing(File);
+pub(crate) struct Writing {
+    file: File,
+    /// Bytes before the body.
+    head: u64,
+}
 
 impl Spool {
     /// The place of a call's response in the directory of an engine.
@@ -74,8 +78,16 @@ impl Spool {
             std::fs::create_dir_all(dir)?;
         }
         let mut file = File::create(&self.path)?;
-        file.write_all(head(&self.name, sent, status).as_bytes())?;
-        Ok(Writing(file))
+        let head = head(&self.name, sent, status);
+        file.write_all(head.as_bytes())?;
+        Ok(Writing { file, head: head.len() as u64 })
+    }
+
+    /// Goes on with a file that [`Spool::read`] has read.
+    pub(crate) fn reopen(&self, sent: u64, status: u16) -> io::Result<Writing> {
+        let mut file = File::options().write(true).open(&self.path)?;
+        file.seek(SeekFrom::End(0))?;
+        Ok(Writing { file, head: head(&self.name, sent, status).len() as u64 })
     }
 
     /// What was kept of this very call; none if there is nothing, it is of another call, or a power cut has left a hole in
@@ -114,7 +126,14 @@ impl Spool {
 impl Writing {
     /// Adds the next bytes of the body.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all(bytes)
+        self.file.write_all(bytes)
+    }
+
+    /// Keeps the first bytes of the body alone; what is appended next comes behind them.
+    pub(crate) fn cut(&mut self, body_bytes: u64) -> io::Result<()> {
+        let end = self.head.saturating_add(body_bytes);
+        self.file.set_len(end)?;
+        self.file.seek(SeekFrom::Start(end)).map(|_| ())
     }
 }
 

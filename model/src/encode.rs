@@ -48,7 +48,9 @@ impl Part {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// Written by a newer version.
-    #[error("{what} has version {found}, this program reads up to {supported}; use a newer program")]
+    #[error(
+        "{what} has version {found}, this program reads up to {supported}; use a sprag that reads version {found}"
+    )]
     Newer {
         /// What was decoded.
         what: &'static str,

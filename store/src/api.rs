@@ -430,7 +430,7 @@ pub enum Error {
     },
     /// Written by a newer version.
     #[error(
-        "{what} has format version {found}, this program reads up to {supported}; use sprag {needed} or later"
+        "{what} has format version {found}, this program reads up to {supported}; use a sprag that reads version {found}"
     )]
     Newer {
         /// What was read.
@@ -439,8 +439,6 @@ pub enum Error {
         found: u32,
         /// The newest version that this program reads.
         supported: u32,
-        /// The program version that is needed, as far as known.
-        needed: String,
     },
     /// Bytes that were durable have changed.
     #[error("damage in {segment} at offset {offset}: {reason}")]

@@ -55,5 +55,5 @@ pub use reader::JournalReader;
 pub use recover::Cut;
 pub use remains::{Remains, Torn};
 pub use salvage::{Mended, SALVAGED, Salvaged, salvage, salvage_on};
-pub use state::{SledHook, SledStep, StateHealth, StateOptions};
+pub use state::{SledHook, SledStep, StateHealth, StateOptions, frames_known};
 pub use verify::{Finding, Report, verify, verify_on};

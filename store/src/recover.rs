@@ -145,12 +145,7 @@ pub(crate) fn first_group(head: &SegmentHead) -> Point {
 
 /// The error for a segment of a newer format.
 pub(crate) fn newer(path: &Path, version: u8) -> Error {
-    Error::Newer {
-        what: path.display().to_string(),
-        found: version.into(),
-        supported: FORMAT.into(),
-        needed: format!("the version that writes format {version}"),
-    }
+    Error::Newer { what: path.display().to_string(), found: version.into(), supported: FORMAT.into() }
 }
 
 /// The error for a stop where a group must be: `missing` says what to say if nothing stands there.

@@ -22,6 +22,7 @@
 //!    go on.
 
 mod applier;
+mod known;
 mod overlay;
 mod place;
 
@@ -41,6 +42,8 @@ use self::place::{Mark, Place};
 use crate::fs::Fs;
 use crate::keys::lower_bound;
 use crate::{Error, Put};
+
+pub use self::known::frames_known;
 
 /// sled's own cache, as it counts: in memory a page takes about twice its size on disk. It holds the states of some three
 /// thousand runs at work; what waits or has ended is read from the system's cache.

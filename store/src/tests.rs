@@ -4,6 +4,9 @@ mod broken_disk;
 mod conformance;
 mod crash;
 mod damage;
+#[path = "../../tests/src/documented.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the suites of the workspace share it, and use more of it")]
+mod documented;
 mod faults;
 mod golden;
 mod purge;

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use store::{Durability, Error, Receipt};
+use store::{Durability, Error, JournalStore, Receipt};
 
 use crate::disk::PoweredDisk;
 use crate::image::Stale;
@@ -49,12 +49,15 @@ impl Chronicle {
         Arc::new(Self { dir: dir.to_owned(), world: Arc::clone(world), kept: Mutex::new(kept) })
     }
 
-    /// Notes what holds now. Must be called inside the runtime of the process, while nothing is written.
-    pub fn note(&self, disk: &PoweredDisk) {
+    /// Notes what holds now. Must be called inside the runtime of the process, while nothing is written. A store that is
+    /// open lets sled come to rest before its files are copied, so that the copies are the same every time.
+    pub fn note(&self, disk: &PoweredDisk, open: Option<&JournalStore>) {
         let mut kept = self.lock();
         let (told, acknowledged, done) = (disk.count(), kept.acknowledged, kept.done);
         kept.notes.push(Note { told, acknowledged, done, world: self.world.copy() });
         if kept.notes.len().is_multiple_of(COPY_EVERY) {
+            // One that can no longer is copied as it is.
+            let _ = open.map(JournalStore::settle);
             kept.stale.take(told, &self.dir);
         }
     }

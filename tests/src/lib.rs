@@ -5,12 +5,15 @@
 pub mod chronicle;
 pub mod content;
 pub mod disk;
+pub mod documented;
 pub mod fuse;
 pub mod harness;
 pub mod image;
 pub mod life;
+pub mod measured;
 pub mod moment;
 pub mod past;
+pub mod peers;
 pub mod power;
 pub mod scenario;
 pub mod silent;

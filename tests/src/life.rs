@@ -164,12 +164,12 @@ impl Machine {
 
     /// Opens the directory.
     pub fn open(&self, scenario: &Scenario, world: &Arc<World>, dir: &Path) -> Result<Opened, String> {
-        self.chronicle.iter().for_each(|chronicle| chronicle.note(&self.disk));
+        self.chronicle.iter().for_each(|chronicle| chronicle.note(&self.disk, None));
         let journal = Arc::new(self.open_store(world, dir).map_err(|error| error.to_string())?);
         let mut store = Paced::new(Arc::clone(&journal), self.pace);
         if let Some(chronicle) = &self.chronicle {
             chronicle.opened(journal.opening().frames);
-            chronicle.note(&self.disk);
+            chronicle.note(&self.disk, Some(&journal));
             store = store.watched(Arc::clone(chronicle), Arc::clone(&self.disk));
         }
         let store = Arc::new(store);

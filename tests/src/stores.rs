@@ -57,13 +57,13 @@ impl Paced {
             self.wait();
             return ticket;
         };
-        chronicle.note(disk);
+        chronicle.note(disk, Some(&self.journal));
         let ticket = send();
         self.wait();
         // Everything sent before is answered.
         let answer = ticket.now_or_never().unwrap_or(Err(Error::Closed));
         chronicle.answered(durability, &answer);
-        chronicle.note(disk);
+        chronicle.note(disk, Some(&self.journal));
         Ticket::ready(answer)
     }
 

@@ -84,6 +84,7 @@ async fn nine_tenths_of_the_runs_give_nine_tenths_of_their_bytes_back() {
     let engine = open(dir.path());
     let before = journal(&engine);
     let kept = query::transcript(&**engine.store(), runs[49]).unwrap();
+    let shown = query::show(&**engine.store(), runs[49]).unwrap();
     let told = engine.gc(&Retention { is_dry_run: true, ..keep(5) }).await.unwrap();
     assert_eq!((told.runs, told.held, listed(&engine).len()), (45, 0, 50));
     let done = engine.gc(&keep(5)).await.unwrap();
@@ -94,6 +95,7 @@ async fn nine_tenths_of_the_runs_give_nine_tenths_of_their_bytes_back() {
     assert!((done.bytes - spent) * 100 >= before * 9 / 10 * 90, "{done:?} of {before}, {spent} spent");
     assert_eq!(listed(&engine).len(), 5);
     assert_eq!(query::transcript(&**engine.store(), runs[49]).unwrap(), kept);
+    assert_eq!(query::show(&**engine.store(), runs[49]).unwrap(), shown);
     assert_eq!(engine.gc(&keep(5)).await.unwrap(), Reclaimed::default());
 
     let view = JournalView::open(dir.path()).unwrap();
@@ -129,6 +131,10 @@ async fn runs_that_have_not_ended_and_runs_of_other_outcomes_stay() {
     assert!(!listed(&engine).contains(&done));
     assert_eq!(engine.gc(&all()).await.unwrap().runs, 1);
     assert_eq!(listed(&engine), [waits.id]);
+    // What it has done so far adds up, while it does more.
+    let shown = query::show(&**engine.store(), waits.id).unwrap();
+    let calls: u64 = shown.turn_table.iter().map(|row| row.model_calls).sum();
+    assert_eq!(calls, shown.counters.model_calls);
     engine.close().await.unwrap();
     let engine = open(dir.path());
     assert_eq!(engine.live_runs().unwrap(), [waits.id]);

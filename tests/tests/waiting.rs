@@ -8,10 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use engine::Job;
+use tests::documented;
+use tests::measured;
 use tests::silent::{Silent, engine, until};
 
 /// The bar: what a run that waits for a model may take.
 const BYTES_MAX: usize = 4 << 10;
+/// How much more than the documented a run may take.
+const DRIFT_MAX: f64 = 1.1;
+/// Where it is documented.
+const PAGE: &str = "docs/performance.md";
+const NAME: &str = "waiting";
 /// Runs before and after those that are measured: some of them are kept in memory by every engine.
 const FEW: usize = 500;
 const MANY: usize = 2_500;
@@ -70,6 +77,12 @@ async fn a_run_that_waits_for_its_model_takes_four_kilobytes_at_most() {
     let few = live_bytes(FEW).await;
     let many = live_bytes(MANY).await;
     let each = many.saturating_sub(few) / (MANY - FEW);
-    println!("{each} bytes for each of {} more runs", MANY - FEW);
+    let found = format!("{each} bytes for each of {} more runs", MANY - FEW);
+    println!("{found}");
+    if std::env::var_os("BLESS").is_some() {
+        documented::write(PAGE, NAME, &documented::shown(&found));
+    }
+    let documented = measured::number(&documented::block(PAGE, NAME).text, "", " bytes").unwrap();
+    assert!(each as f64 <= documented * DRIFT_MAX, "{each} bytes, and {documented} are documented");
     assert!(each <= BYTES_MAX, "{each} bytes, at most {BYTES_MAX} are allowed");
 }

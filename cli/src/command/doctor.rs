@@ -1,5 +1,7 @@
 //! `sprag doctor`: what is wrong with the store, the disk or the machine, and how to mend it.
 
+mod models;
+
 use std::time::Instant;
 
 use engine::config::Overrides;
@@ -16,6 +18,7 @@ use crate::text::{clean, count};
 
 /// Check store, disk and machine: what is wrong, and what mends it
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
 It changes nothing, but for --rebuild and --salvage. Without them it says what a salvage would find. Ends with 3 if the
 journal is damaged, with 8 if something else keeps an engine from working, with 0 otherwise.
@@ -23,6 +26,8 @@ journal is damaged, with 8 if something else keeps an engine from working, with 
 Example:
   sprag doctor")]
 pub(crate) struct Doctor {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Throw the state away and build it again from the journal; no engine may be at work
     #[arg(long)]
     rebuild: bool,
@@ -35,8 +40,16 @@ pub(crate) struct Doctor {
     json: bool,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Models(models::Models),
+}
+
 impl Doctor {
     pub(crate) fn run(self, context: &Context) -> Result<Status, Failure> {
+        if let Some(What::Models(models)) = self.what {
+            return models.run(context);
+        }
         if self.salvage {
             return save(context, self.json);
         }
@@ -146,6 +159,9 @@ fn save(context: &Context, is_json: bool) -> Result<Status, Failure> {
         let good = torn.last_good.map_or("none of it".to_owned(), |seq| format!("whole up to record {seq}"));
         let place = format!("{} at offset {}: {}", torn.segment.display(), torn.offset, torn.reason);
         output.line(format!("lost run {}{}: {good} ({place})", torn.run, names.collect::<String>()))?;
+        for run in &torn.continued_by {
+            output.line(format!("run {run} goes on without the messages of run {}", torn.run))?;
+        }
     }
     match losses.nameless {
         Some(0) => {}

@@ -253,8 +253,13 @@ fn say_end(
         count(number("/counters/tool_calls"), "tool call"),
         format!("{} tokens in, {} out", number("/usage/input"), number("/usage/output")),
     ];
-    if let Some(usd) = view.get("usd").and_then(Value::as_f64).filter(|usd| *usd > 0.0) {
-        facts.push(format!("${usd}"));
+    let usd = view.get("usd").and_then(Value::as_f64).unwrap_or_default();
+    match field(&view, "usd_is") {
+        "unknown" if usd > 0.0 => facts.push(format!("${usd} and what a model without a price cost")),
+        "unknown" => facts.push("cost unknown: the model has no price".to_owned()),
+        "estimated" => facts.push(format!("${usd} at most")),
+        _ if usd > 0.0 => facts.push(format!("${usd}")),
+        _ => {}
     }
     let status = style.status(field(&view, "status"));
     screen.note(&format!("{status} {}", style.dim(format!("{} · run {}", facts.join(" · "), run.id))))?;

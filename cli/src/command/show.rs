@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::status::Status;
-use crate::text::{gist, plain};
+use crate::text::{count, field, gist, plain};
 
 /// Show one run in full
 #[derive(Debug, clap::Args)]
@@ -38,6 +38,9 @@ impl Show {
     }
 }
 
+/// The most turns that a person is shown; programs get all there are.
+const TURNS_SHOWN_MAX: usize = 20;
+
 /// Plain fields first; then each group of fields below its name.
 fn write(output: &mut Output, fields: &Map<String, Value>) -> io::Result<()> {
     let style = output.style;
@@ -49,6 +52,10 @@ fn write(output: &mut Output, fields: &Map<String, Value>) -> io::Result<()> {
     }
     for (name, value) in groups {
         output.line(format!("\n{}", style.bold(name)))?;
+        if name == "turn_table" {
+            turns(output, value.as_array().map_or(&[], Vec::as_slice))?;
+            continue;
+        }
         for item in value.as_array().into_iter().flatten() {
             output.line(format!("  {}", one_line(item)))?;
         }
@@ -59,6 +66,55 @@ fn write(output: &mut Output, fields: &Map<String, Value>) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A turn a line, the newest last. Of the earlier ones there is a word.
+fn turns(output: &mut Output, turns: &[Value]) -> io::Result<()> {
+    let left_out = turns.len().saturating_sub(TURNS_SHOWN_MAX);
+    if left_out > 0 {
+        output.line(format!("  {} before these: --json has them", count(left_out as u64, "turn")))?;
+    }
+    let shown = turns.iter().skip(left_out).map(cells);
+    if output.is_terminal {
+        return output.rows(&TURN_COLUMNS.map(|(head, _)| head), shown.collect());
+    }
+    for cells in shown {
+        let named = TURN_COLUMNS.iter().zip(cells).filter(|(_, cell)| cell != "-");
+        let named: Vec<String> = named.map(|((head, _), cell)| format!("{head} {cell}")).collect();
+        output.line(format!("  {}", named.join("  ")))?;
+    }
+    Ok(())
+}
+
+/// The columns of a turn: what each is called, and where it is found.
+const TURN_COLUMNS: [(&str, &str); 13] = [
+    ("turn", "/turn"),
+    ("model", "/model"),
+    ("profile", "/profile"),
+    ("calls", "/model_calls"),
+    ("lost", "/calls_lost"),
+    ("lost_tokens", "/lost/tokens"),
+    ("lost_usd", "/lost/usd"),
+    ("input", "/usage/input"),
+    ("output", "/usage/output"),
+    ("cache_read", "/usage/cache_read"),
+    ("cache_write", "/usage/cache_write"),
+    ("usd", "/usd"),
+    ("tools", "/tools"),
+];
+
+/// The cells of a turn. Of what it had none there is nothing to read but the first columns.
+fn cells(turn: &Value) -> Vec<String> {
+    let cell = |(_, path): &(&str, &str)| {
+        let value = turn.pointer(path).unwrap_or(&Value::Null);
+        let is_none = value.as_f64() == Some(0.0) && !matches!(*path, "/turn" | "/model_calls" | "/usd");
+        let text = if is_none { "-".to_owned() } else { gist(&plain(value)) };
+        match field(turn, "usd_is") {
+            sure @ ("estimated" | "unknown") if *path == "/usd" => format!("{text} ({sure})"),
+            _ => text,
+        }
+    };
+    TURN_COLUMNS.iter().map(cell).collect()
 }
 
 fn is_group(value: &Value) -> bool {

@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 use store::{Record, Store, Stream};
 
 use crate::clock::rfc3339;
-use crate::driver::decode_moved;
+use crate::driver::{decode_moved, read_first};
 use crate::error::Error;
-use crate::job::Meta;
+use crate::job::{JobFacts, Meta};
 use crate::keys;
+use crate::query::UsdIs;
 
 /// Records read at once, from the end of a chain.
 const PAGE: u64 = 16;
@@ -40,6 +41,9 @@ pub struct ResultLine {
     pub usage: TokenUsage,
     /// Dollars.
     pub usd: f64,
+    /// How sure that is; left out if every token was counted.
+    #[serde(default, skip_serializing_if = "UsdIs::is_counted")]
+    pub usd_is: UsdIs,
     /// When it was accepted.
     pub started_at: String,
     /// When it ended.
@@ -101,6 +105,8 @@ impl Ending {
         let core = &state.core;
         let Phase::Done { outcome, reason } = &core.phase else { return Ok(None) };
         let tail = Tail::read(store, core.run, core.seq)?;
+        let facts = JobFacts::of(&read_first(store, run)?.submission)
+            .map_err(|error| Error::Job(format!("run {run}: {error}")))?;
         let (place, spent) = (tail.place(batch), core.spent);
         let line = ResultLine {
             custom_id: custom_id.to_owned(),
@@ -118,6 +124,7 @@ impl Ending {
                 cache_write: spent.usage.cache_write,
             },
             usd: spent.usage.usd_micros as f64 / 1e6,
+            usd_is: UsdIs::of_run(&facts, core),
             started_at: rfc3339(model::Millis(meta.submitted_at_ms)),
             ended_at: rfc3339(core.clock),
             error: (*outcome != Outcome::Completed)

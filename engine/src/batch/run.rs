@@ -133,6 +133,9 @@ impl BatchRun {
         if !bad.is_empty() && !options.skips_invalid {
             return Err(Error::Jobs(bad));
         }
+        if options.caps.usd_micros.is_some_and(|usd| usd > 0) {
+            fresh.iter().try_for_each(|job| engine.check_priced(job))?;
+        }
         let index: HashMap<RunId, usize> = tracked.iter().map(|job| job.run).zip(0..).collect();
         let mut joblog = options.joblog.as_deref().map(JobLog::create).transpose()?;
         let confirm = |line: &ResultLine| confirm(store, &options.batch, line);

@@ -17,6 +17,7 @@ use crate::engine::Engine;
 use crate::job::Job;
 use crate::keys;
 use crate::provider::Rehearsal;
+use crate::query::UsdIs;
 
 const BATCH: &str = "nightly";
 
@@ -149,6 +150,7 @@ fn result(custom_id: &str) -> ResultLine {
         calls_lost: 0,
         usage: TokenUsage::default(),
         usd: 0.25,
+        usd_is: UsdIs::Counted,
         started_at: "2026-01-01T00:00:00.000Z".to_owned(),
         ended_at: "2026-01-01T00:00:01.500Z".to_owned(),
         error: None,

@@ -55,7 +55,12 @@ pub(super) fn job() -> Job {
 pub(super) fn record_and_core() -> (Vec<u8>, Vec<u8>) {
     let run = RunId([0x5a; 16]);
     let owner = Owner { epoch: 1, boot_id: [0x5a; 16] };
-    let model = Requested { name: MODEL, identity: String::new(), candidates: Arc::default() };
+    let model = Requested {
+        name: MODEL.into(),
+        identity: String::new(),
+        candidates: Arc::default(),
+        models: Default::default(),
+    };
     let settings = Settings::new(Config::default());
     let (submission, _) = job::submission(run, owner, &job(), &settings, Wants::default(), model);
     let state = RunState::new(&submission, NOW);

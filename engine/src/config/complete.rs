@@ -10,7 +10,7 @@ use super::draft::Draft;
 use super::error::did_you_mean;
 use super::position::Origin;
 use super::unknown::{join, nearest};
-use super::{Api, FALLBACKS_MAX, Mistake};
+use super::{Api, FALLBACKS_MAX, Mistake, Model};
 
 /// The mistakes of the merged configuration as a whole.
 pub(super) fn mistakes(draft: &Draft) -> Vec<Mistake> {
@@ -94,7 +94,16 @@ fn of_model(draft: &Draft, name: &str, at: &Origin) -> Vec<Mistake> {
         .filter(|key| model.price.is_some() && !draft.origins.contains_key(&join(&price, key)));
     let unpriced = unpriced.map(|key| format!("`{price}` has no `{key}`: add dollars per million tokens"));
     let unknown = of_profiles(draft, &table, &model.profiles);
-    missing.into_iter().chain(unpriced).map(mistake).chain(unknown).collect()
+    let unheard = of_background(draft, &table, model);
+    missing.into_iter().chain(unpriced).map(mistake).chain(unknown).chain(unheard).collect()
+}
+
+/// Only one protocol has answers that go on without a connection.
+fn of_background(draft: &Draft, table: &str, model: &Model) -> Option<Mistake> {
+    let key = join(table, "background");
+    let at = draft.origins.get(&key).filter(|_| model.background && model.api != Api::OpenaiResponses)?;
+    let message = format!("`{key}`: api `{}` has no answers in the background: remove it", model.api);
+    Some(Mistake { at: at.clone(), message })
 }
 
 /// A profile has one source of its key. A later layer may replace the other kind; no layer may give both.

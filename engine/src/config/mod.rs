@@ -155,6 +155,9 @@ pub struct Model {
     /// Whether an answer must call a tool.
     #[serde(default)]
     pub tool_choice: ToolChoice,
+    /// The provider goes on with an answer when the connection is gone, and keeps it for a while. Only with Responses.
+    #[serde(default)]
+    pub background: bool,
 }
 
 impl Model {
@@ -172,6 +175,7 @@ impl Model {
             idle_timeout_s: None,
             price: None,
             tool_choice: ToolChoice::Auto,
+            background: false,
         }
     }
 

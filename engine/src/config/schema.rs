@@ -59,6 +59,7 @@ static MODEL: &[Row] = &[
     ("idle_timeout_s", Value(|c, name, v| put(&mut model(c, name).idle_timeout_s, v.seconds().map(Some)))),
     ("price", Table(PRICE)),
     ("tool_choice", Value(|c, name, v| put(&mut model(c, name).tool_choice, v.choice()))),
+    ("background", Value(|c, name, v| put(&mut model(c, name).background, v.boolean()))),
 ];
 
 static PRICE: &[Row] = &[

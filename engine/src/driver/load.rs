@@ -97,6 +97,7 @@ impl Driver {
             untold: Vec::new(),
             left_over: Vec::new(),
             is_stopping: false,
+            is_leaving_call: false,
             sink_failure: None,
             loading,
             seat: None,

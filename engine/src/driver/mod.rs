@@ -151,6 +151,8 @@ pub(crate) struct Driver {
     /// Directories of calls whose result waits for its barrier.
     left_over: Vec<std::path::PathBuf>,
     is_stopping: bool,
+    /// The engine stops, and its model call is left to the next one.
+    is_leaving_call: bool,
     sink_failure: Option<String>,
     /// Held until the driver waits for the first time.
     loading: Option<OwnedSemaphorePermit>,
@@ -201,7 +203,9 @@ impl Driver {
             if let Some(fact) = self.next_decision() {
                 self.step(None, fact).await?;
             } else if self.is_stopping && self.active.is_empty() {
-                self.step(None, Fact::Stopped).await?;
+                if !self.is_leaving_call {
+                    self.step(None, Fact::Stopped).await?;
+                }
                 return Ok(Paused::Rests(Left { rest: Rest::Stopped, inbox_len: self.inbox.len() }));
             } else if let Some(Performed { effect, fact }) = Box::pin(self.perform()).await? {
                 self.step(Some(effect), fact).await?;
@@ -375,11 +379,11 @@ impl Driver {
         self.state.batch.as_ref().is_some_and(|batch| batch.calls.len() > 1)
     }
 
-    /// The engine stops: a model call is given up, a tool in the process is waited for, nothing new is started. What
+    /// The engine stops: a model call is given up unless its answer goes on at its provider, a tool in the process is waited for, nothing new is started. What
     /// outlives the engine runs on.
     fn stop(&mut self) {
         self.is_stopping = true;
-        self.model = None;
+        self.is_leaving_call = self.model.take().is_some_and(|call| call.is_lasting);
         self.active.retain(
             |effect| matches!(effect, Effect::RunTool { class, .. } if *class != RecoveryClass::Adoptable),
         );

@@ -13,6 +13,7 @@ use futures_util::stream::BoxStream;
 use model::answer::{settle, unusable};
 use model::input::{Failure, FailureKind};
 use model::message::{AssistantMessage, StopReason, Usage};
+use model::phase::StreamStage;
 use model::{Block, Effect, Fact, Message, Millis, Phase};
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,7 @@ use super::{ABORT_GRACE, Driver};
 use crate::crash_point;
 use crate::error::Error;
 use crate::event::{AgentEvent, Stamped, opening};
+use crate::job::ModelFacts;
 use crate::provider::{ModelProvider, StreamEvent, Update, UpdateKind};
 use crate::runs::Live;
 use crate::spool::Spool;
@@ -32,6 +34,8 @@ pub(super) struct ModelCall {
     /// The model's name, and when the call began.
     model: String,
     at: Millis,
+    /// How its answer will be named, if that is known.
+    served: Option<Box<ModelFacts>>,
     stream: BoxStream<'static, StreamEvent>,
     /// What has arrived; none before the first part.
     partial: Option<Box<AssistantMessage>>,
@@ -45,6 +49,10 @@ pub(super) struct ModelCall {
     reserved: Usage,
     /// Where the raw response is kept, if it is.
     spool: Option<Box<Spool>>,
+    /// The provider goes on with the answer when the call is dropped.
+    pub(super) is_lasting: bool,
+    /// A dead engine made it, and it is not known yet whether its answer is found.
+    pub(super) is_sought: bool,
 }
 
 /// What the stream told.
@@ -59,6 +67,8 @@ pub(crate) enum ModelNews {
     Answered(Box<AssistantMessage>),
     /// The call failed.
     Failed(Failure),
+    /// What a dead engine had asked for was not found.
+    Lost,
 }
 
 impl ModelCall {
@@ -102,6 +112,7 @@ impl ModelCall {
                 }
                 Some(StreamEvent::Done(message)) => ModelNews::Answered(message),
                 Some(StreamEvent::Failed(failure)) => ModelNews::Failed(failure),
+                Some(StreamEvent::Lost) => ModelNews::Lost,
                 None => {
                     let words = "the stream ended without an answer";
                     ModelNews::Failed(Failure::new(FailureKind::Missing, words))
@@ -112,7 +123,7 @@ impl ModelCall {
 
     /// The answer so far.
     fn partial(&mut self) -> &mut AssistantMessage {
-        self.partial.get_or_insert_with(|| Box::new(opening(&self.model, self.at)))
+        self.partial.get_or_insert_with(|| Box::new(opening(&self.model, self.served.as_deref(), self.at)))
     }
 
     fn aborted(&mut self) -> AssistantMessage {
@@ -182,6 +193,7 @@ impl Driver {
             attempt,
             model: self.model_name().to_owned(),
             at: self.shared.clock.now(),
+            served: self.facts.served(&self.state.core.model).cloned().map(Box::new),
             stream,
             partial: None,
             is_opening: false,
@@ -189,11 +201,14 @@ impl Driver {
             watchdog: None,
             reserved: self.state.core.spent.reserved,
             spool: spool.map(Box::new),
+            is_lasting: provider.has_lasting_responses(),
+            is_sought: false,
         }
     }
 
     /// Takes in what the stream told.
     pub(crate) async fn take_news(&mut self, news: ModelNews) -> Result<(), Error> {
+        self.note_found(&news);
         match news {
             ModelNews::Nothing => Ok(()),
             ModelNews::Opened => self.open_stream().await,
@@ -210,6 +225,11 @@ impl Driver {
             ModelNews::Failed(failure) => {
                 let fact = self.call_failed(failure);
                 self.end_call(fact).await
+            }
+            ModelNews::Lost => {
+                let Some(call) = self.model.take() else { return Ok(()) };
+                self.forget_spool(call.turn, call.attempt);
+                self.step(Some(call.effect()), Fact::ModelInterrupted { usage: None }).await
             }
         }
     }
@@ -240,6 +260,10 @@ impl Driver {
     async fn open_stream(&mut self) -> Result<(), Error> {
         if let Some(call) = &mut self.model {
             call.is_opening = false;
+        }
+        // A call that was taken up may have been opened by a former owner.
+        if let Phase::Stream { stage: StreamStage::Open, .. } = self.state.core.phase {
+            return Ok(());
         }
         self.step(None, Fact::StreamOpened).await
     }

@@ -70,8 +70,6 @@ impl Driver {
             match effect {
                 Effect::CallModel { turn, attempt } => {
                     if self.take_up_call(turn, attempt)? {
-                        let words = "the model's answer was complete, and was not asked for again";
-                        self.shared.report.note(self.run, None, Found::Collected, words);
                         continue;
                     }
                     self.forget_spool(turn, attempt);

@@ -6,9 +6,12 @@
 use model::{Effect, Fact};
 use store::Stream;
 
+use super::model_call::ModelNews;
 use super::{Driver, decode_moved};
 use crate::error::Error;
 use crate::keys;
+use crate::provider::{TakenUp, Unfinished};
+use crate::report::Found;
 use crate::spool::{self, CallName, Spool};
 
 /// Records after an intent that are looked through for it: a first byte, and every owner that died since.
@@ -26,8 +29,7 @@ impl Driver {
         self.shared.dir.as_deref().map(|dir| Spool::of(dir, name))
     }
 
-    /// Takes up the call that a dead engine had in flight. True if its answer is on its way, and need not be asked for
-    /// again.
+    /// Takes up the call that a dead engine had in flight. False if nothing is left of it, and it has to be made again.
     pub(super) fn take_up_call(&mut self, turn: u32, attempt: u32) -> Result<bool, Error> {
         let Some(dir) = self.shared.dir.clone() else { return Ok(false) };
         if !spool::path(&dir, self.run, turn, attempt).exists() {
@@ -43,11 +45,41 @@ impl Driver {
         let Ok(provider) = self.shared.models.resolve(self.model_name(), &self.config()) else {
             return Ok(false);
         };
-        let Some(stream) = provider.take_up(kept, self.cancel.clone()) else { return Ok(false) };
         self.learn_who_pays();
+        let profile = self.paying.as_deref().map(str::to_owned);
+        let recording = self.recording.clone();
+        let call = Unfinished { kept, spool: spool.clone(), profile, recording };
+        let Some(taken) = provider.take_up(call, self.cancel.clone()) else { return Ok(false) };
+        let (stream, is_sought) = match taken {
+            TakenUp::Answered(stream) => (stream, false),
+            TakenUp::GoesOn(stream) => (stream, true),
+        };
+        if !is_sought {
+            let words = "the model's answer was complete, and was not asked for again";
+            self.shared.report.note(self.run, None, Found::Collected, words);
+        }
         self.active.push(Effect::CallModel { turn, attempt });
-        self.model = Some(self.under_way((turn, attempt), &*provider, stream, Some(spool)));
+        let mut call = self.under_way((turn, attempt), &*provider, stream, Some(spool));
+        call.is_sought = is_sought;
+        self.model = Some(call);
         Ok(true)
+    }
+
+    /// Reports what became of an answer that went on at its provider, once that is known.
+    pub(super) fn note_found(&mut self, news: &ModelNews) {
+        let Some(call) = &mut self.model else { return };
+        if !std::mem::take(&mut call.is_sought) {
+            return;
+        }
+        let (found, words) = match news {
+            ModelNews::Lost => (Found::Repeated, "the model's answer was not found at its provider any more"),
+            ModelNews::Nothing
+            | ModelNews::Opened
+            | ModelNews::Update(_)
+            | ModelNews::Answered(_)
+            | ModelNews::Failed(_) => (Found::Adopted, "the model's answer went on at its provider"),
+        };
+        self.shared.report.note(self.run, None, found, words);
     }
 
     /// The call is over. What was kept of it goes once its end is durable; until then a finished answer survives what

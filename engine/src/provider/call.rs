@@ -1,7 +1,8 @@
 //! One call of a model behind an address, from its key to its last event.
 //!
 //! Owns the connection of the call: whatever ends the call (an answer, a failure, an abort, the watchdog,
-//! somebody who drops it) drops the connection with it. It must never ask twice.
+//! somebody who drops it) drops the connection with it. It must never ask twice: what it asks for again is the rest
+//! of an answer that goes on at its provider, which bills nothing.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use model::input::{Failure, FailureKind};
 use model::message::{AssistantMessage, StopReason};
 use tokio_util::sync::CancellationToken;
 
+use super::background::{Background, Unreached, WAITS};
 use super::draft::blank_message;
 use super::fault::Fault;
 use super::http::{Client, Incoming, Outgoing, Tap};
@@ -34,8 +36,22 @@ pub(super) struct Plan {
     pub(super) outgoing: Outgoing,
     pub(super) price: Option<Price>,
     pub(super) respondent: Respondent,
+    /// Where the answer is found again; none if it ends with its connection.
+    pub(super) background: Option<Background>,
     pub(super) watchdog: Watchdog,
     /// Who sees the raw response.
+    pub(super) tap: Option<Box<dyn Tap>>,
+}
+
+/// What the rest of an answer is looked for with, which a dead engine had asked for.
+pub(super) struct Rest {
+    pub(super) speaker: Speaker,
+    pub(super) price: Option<Price>,
+    pub(super) background: Background,
+    pub(super) watchdog: Watchdog,
+    /// It has read what was kept.
+    pub(super) reader: Reader,
+    /// Who sees the rest.
     pub(super) tap: Option<Box<dyn Tap>>,
 }
 
@@ -58,6 +74,7 @@ pub(super) struct Call {
     speaker: Speaker,
     sent: u64,
     price: Option<Price>,
+    background: Option<Background>,
     watchdog: Watchdog,
     abort: CancellationToken,
     stage: Stage,
@@ -70,7 +87,9 @@ enum Stage {
     /// Nothing was sent.
     Ready(Box<Ready>),
     /// The answer arrives.
-    Reading { incoming: Box<Incoming>, reader: Box<Reader>, is_open: bool },
+    Reading(Box<Incoming>, Box<Reading>),
+    /// The connection is gone, and the rest of the answer is looked for.
+    Away(Box<Away>),
     /// The last event is told, or about to be.
     Over,
 }
@@ -81,6 +100,21 @@ struct Ready {
     tap: Option<Box<dyn Tap>>,
 }
 
+struct Reading {
+    reader: Reader,
+    /// The first event was told.
+    is_open: bool,
+    /// Tries to reach the rest since the newest event.
+    tries: usize,
+}
+
+struct Away {
+    reading: Reading,
+    tap: Option<Box<dyn Tap>>,
+    /// Why the connection is gone; none if it was a dead engine's.
+    fault: Option<Fault>,
+}
+
 /// Why waiting ended before what was waited for.
 enum Cut {
     Aborted,
@@ -89,9 +123,18 @@ enum Cut {
 
 impl Call {
     pub(super) fn new(plan: Plan, abort: CancellationToken) -> Self {
-        let Plan { speaker, sent, outgoing, price, respondent, watchdog, tap } = plan;
+        let Plan { speaker, sent, outgoing, price, respondent, background, watchdog, tap } = plan;
         let stage = Stage::Ready(Box::new(Ready { outgoing, respondent, tap }));
-        Self { speaker, sent, price, watchdog, abort, stage, key: None, told: VecDeque::new() }
+        Self { speaker, sent, price, background, watchdog, abort, stage, key: None, told: VecDeque::new() }
+    }
+
+    /// The rest of a call that a dead engine had made.
+    pub(super) fn rest(rest: Rest, abort: CancellationToken) -> Self {
+        let Rest { speaker, price, background, watchdog, reader, tap } = rest;
+        let reading = Reading { reader, is_open: false, tries: 0 };
+        let stage = Stage::Away(Box::new(Away { reading, tap, fault: None }));
+        let (background, told) = (Some(background), VecDeque::new());
+        Self { speaker, sent: 0, price, background, watchdog, abort, stage, key: None, told }
     }
 
     /// The call as a stream; nothing happens before it is polled.
@@ -111,7 +154,8 @@ impl Call {
             }
             match std::mem::replace(&mut self.stage, Stage::Over) {
                 Stage::Ready(ready) => self.send(*ready).await,
-                Stage::Reading { incoming, reader, is_open } => self.read(incoming, reader, is_open).await,
+                Stage::Reading(incoming, reading) => self.read(incoming, reading).await,
+                Stage::Away(away) => self.reach(away).await,
                 Stage::Over => return None,
             }
         }
@@ -133,7 +177,8 @@ impl Call {
         let is_stream = incoming.status == 200 && is_event_stream(&incoming);
         match Reader::new(self.speaker.clone(), self.sent).filter(|_| is_stream) {
             Some(reader) => {
-                self.stage = Stage::Reading { incoming, reader: Box::new(reader), is_open: false };
+                let reading = Reading { reader, is_open: false, tries: 0 };
+                self.stage = Stage::Reading(incoming, Box::new(reading));
             }
             None => {
                 let body = within(&self.abort, &self.watchdog, incoming.refusal()).await;
@@ -146,39 +191,117 @@ impl Call {
         }
     }
 
-    async fn read(&mut self, mut incoming: Box<Incoming>, mut reader: Box<Reader>, mut is_open: bool) {
+    async fn read(&mut self, mut incoming: Box<Incoming>, mut reading: Box<Reading>) {
         let chunk = within(&self.abort, &self.watchdog, incoming.chunk()).await;
         let taken = match chunk {
-            Ok(Ok(Some(chunk))) => reader.push(chunk.as_ref()),
-            Ok(Ok(None)) => return self.end(reader.conclude()),
-            Ok(Err(fault)) => Err(fault),
-            Err(Cut::Aborted) => return self.end_aborted(Some(reader.aborted())),
-            Err(Cut::Idle) => return self.end(Err(reader.failed(self.idle()))),
+            Ok(Ok(Some(chunk))) => reading.reader.push(chunk.as_ref()),
+            Ok(Ok(None)) => return self.broken(*incoming, reading, None),
+            Ok(Err(fault)) => return self.broken(*incoming, reading, Some(fault)),
+            Err(cut) => return self.cut(&reading.reader, cut),
         };
         let events = match taken {
             Ok(events) => events,
             Err(fault) => {
-                self.tell(&mut reader, &mut is_open);
-                return self.end(Err(reader.failed(fault)));
+                self.abandon(&reading.reader);
+                return self.fail(&mut reading, fault);
             }
         };
         self.watchdog.note(events > 0);
         if events > 0 {
-            self.tell(&mut reader, &mut is_open);
+            reading.tries = 0;
+            self.tell(&mut reading);
         }
-        if reader.is_over() {
+        if reading.reader.is_over() {
             // A connection whose response was read to its end serves the next call.
             let _ = tokio::time::timeout(LINGER, incoming.drain()).await;
-            return self.end(reader.conclude());
+            return self.end(reading.reader.conclude());
         }
-        self.stage = Stage::Reading { incoming, reader, is_open };
+        self.stage = Stage::Reading(incoming, reading);
     }
 
-    fn tell(&mut self, reader: &mut Reader, is_open: &mut bool) {
-        if !std::mem::replace(is_open, true) {
+    /// The connection has ended before the answer, in order or by a fault. An answer in the background goes on.
+    fn broken(&mut self, incoming: Incoming, mut reading: Box<Reading>, fault: Option<Fault>) {
+        if self.background.is_some() && reading.reader.place().is_some() {
+            let fault = fault.or_else(|| Some(Fault::new(FailureKind::Connection, "the answer broke off")));
+            let away = Away { reading: *reading, tap: incoming.into_tap(), fault };
+            self.stage = Stage::Away(Box::new(away));
+            return;
+        }
+        match fault {
+            Some(fault) => self.fail(&mut reading, fault),
+            None => self.end(reading.reader.conclude()),
+        }
+    }
+
+    /// Looks for the rest of an answer once.
+    async fn reach(&mut self, mut away: Box<Away>) {
+        let (Some(background), Some(place)) = (&self.background, away.reading.reader.place()) else {
+            return self.lose(away);
+        };
+        let Some(wait) = WAITS.get(away.reading.tries) else {
+            self.abandon(&away.reading.reader);
+            return self.lose(away);
+        };
+        if away.fault.is_none() && away.reading.tries == 0 {
+            self.watchdog.arm();
+        }
+        away.reading.tries += 1;
+        let key = &mut self.key;
+        let rest = async {
+            tokio::time::sleep(*wait).await;
+            background.rest(&place, key).await
+        };
+        match within(&self.abort, &self.watchdog, rest).await {
+            Ok(Ok(incoming)) => {
+                self.watchdog.note(false);
+                let Away { mut reading, mut tap, fault: _ } = *away;
+                if let Some(tap) = &mut tap {
+                    tap.on_rejoin(place.whole);
+                }
+                reading.reader.rejoin();
+                self.tell(&mut reading);
+                self.stage = Stage::Reading(Box::new(incoming.seen_by(tap)), Box::new(reading));
+            }
+            Ok(Err(Unreached::Passing)) => self.stage = Stage::Away(away),
+            Ok(Err(Unreached::Gone)) => self.lose(away),
+            Err(cut) => self.cut(&away.reading.reader, cut),
+        }
+    }
+
+    /// The rest of an answer is out of reach.
+    fn lose(&mut self, mut away: Box<Away>) {
+        match away.fault.take() {
+            Some(fault) => self.fail(&mut away.reading, fault),
+            None => self.told.push_back(StreamEvent::Lost),
+        }
+    }
+
+    /// Nobody wants the answer any more, or nobody believes that it still comes.
+    fn cut(&mut self, reader: &Reader, cut: Cut) {
+        self.abandon(reader);
+        match cut {
+            Cut::Aborted => self.end_aborted(Some(reader.aborted())),
+            Cut::Idle => self.end(Err(reader.failed(self.idle()))),
+        }
+    }
+
+    /// An answer that goes on without being wanted is billed on, unless its provider is told.
+    fn abandon(&self, reader: &Reader) {
+        if let (Some(background), Some(place)) = (&self.background, reader.place()) {
+            background.abandon(place, self.key.clone());
+        }
+    }
+
+    fn tell(&mut self, reading: &mut Reading) {
+        if !std::mem::replace(&mut reading.is_open, true) {
             self.told.push_back(StreamEvent::Opened);
         }
-        self.told.extend(reader.updates().map(StreamEvent::Update));
+        self.told.extend(reading.reader.updates().map(StreamEvent::Update));
+    }
+
+    fn fail(&mut self, reading: &mut Reading, fault: Fault) {
+        self.tell(reading);
+        self.end(Err(reading.reader.failed(fault)));
     }
 
     /// Ends before an answer began: nothing is billed.
@@ -265,7 +388,7 @@ async fn within<T>(
 }
 
 /// True for a response that may be read as a stream: some servers name no type; none may pack it.
-fn is_event_stream(incoming: &Incoming) -> bool {
+pub(super) fn is_event_stream(incoming: &Incoming) -> bool {
     let is_packed = incoming.headers.get("content-encoding").is_some_and(|coding| coding != "identity");
     let media_type = incoming.headers.get("content-type").unwrap_or("text/event-stream");
     !is_packed && media_type.trim_start().to_ascii_lowercase().starts_with("text/event-stream")

@@ -41,6 +41,12 @@ pub(super) struct Draft {
     content_bytes: usize,
     /// The provider's id of the response.
     pub(super) response_id: Option<String>,
+    /// The number of the newest event, in a protocol that numbers them.
+    pub(super) sequence: Option<u64>,
+    /// The response was reached again: an event that was told before may come again.
+    pub(super) is_rejoined: bool,
+    /// The provider has given up the response: there is no more of it.
+    pub(super) is_given_up: bool,
     /// Tokens as the provider counts them; none before it has said anything of them.
     pub(super) usage: Option<Usage>,
     /// Why it ended, once that is known.

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use model::input::{Failure, FailureKind};
 use model::message::{AssistantMessage, Block};
-use reqwest::Url;
+use reqwest::{Method, Url};
 use serde_json::Value;
 
 use super::ask::{Ask, output_max, vendor_name};
@@ -22,6 +22,7 @@ use super::violation::Violation;
 use super::{Intent, Request, StreamEvent, anthropic, openai_chat, openai_responses, price};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Api, Model};
+use crate::job::ModelFacts;
 
 /// Raised whenever equal requests get other bytes.
 const CONVERTER_VERSION: u16 = 1;
@@ -40,7 +41,7 @@ const ANTHROPIC_VERSION: &str = "2023-06-01";
 pub(super) struct Endpoint {
     pub(super) model: Model,
     pub(super) speaker: Speaker,
-    url: Url,
+    pub(super) url: Url,
 }
 
 impl Endpoint {
@@ -82,7 +83,7 @@ impl Endpoint {
         if self.model.api == Api::AnthropicMessages {
             headers.push(("anthropic-version", ANTHROPIC_VERSION.to_owned()));
         }
-        Ok(Outgoing { url: self.url.clone(), headers, body })
+        Ok(Outgoing { method: Method::POST, url: self.url.clone(), headers, body })
     }
 
     /// What is committed of a request before it is sent.
@@ -95,6 +96,12 @@ impl Endpoint {
         );
         let hash = *blake3::hash(&outgoing.body).as_bytes();
         Ok(Intent { hash, converter_version: CONVERTER_VERSION, reserve })
+    }
+
+    /// What runs keep of the model.
+    pub(super) fn facts(&self) -> ModelFacts {
+        let Speaker { api, provider, model } = self.speaker.clone();
+        ModelFacts { api: api.to_string(), provider, model, is_unpriced: self.model.price.is_none() }
     }
 
     /// The stream of a call whose request is not sent.

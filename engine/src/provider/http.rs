@@ -4,20 +4,22 @@
 //! show a request's headers: retries belong to the journal, and a key goes to the address in the
 //! configuration and nowhere else.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use model::input::FailureKind;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Response, Url};
+use reqwest::{Method, Response, Url};
+use tokio::task::JoinSet;
 
 use super::fault::Fault;
 use super::secret::Secret;
+use crate::runs::lock;
 
 /// How long a connection may take to be made, its TLS handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a connection is kept for the next call. Servers close theirs after a minute or more.
+/// How long a connection with TLS is kept for the next call. Vendors close theirs after a minute or more.
 const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most bytes that are read of the body of a refusal.
@@ -26,10 +28,11 @@ const REFUSAL_BYTES_MAX: usize = 64 << 10;
 /// A request, ready to be sent.
 #[derive(Clone, Debug)]
 pub(super) struct Outgoing {
+    pub(super) method: Method,
     pub(super) url: Url,
     /// Headers without the key.
     pub(super) headers: Vec<(&'static str, String)>,
-    /// JSON.
+    /// JSON, or nothing.
     pub(super) body: Vec<u8>,
 }
 
@@ -43,6 +46,10 @@ pub(crate) trait Tap: Send {
 
     /// The next bytes of the body, exactly as the server framed them.
     fn on_bytes(&mut self, bytes: &[u8]);
+
+    /// The connection was lost, and the response goes on in another one: of its body the first `whole` bytes stand, and
+    /// what comes next belongs behind them.
+    fn on_rejoin(&mut self, whole: u64);
 }
 
 /// Headers of a response, in order, with names in small letters.
@@ -81,6 +88,8 @@ impl From<&HeaderMap> for Headers {
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     inner: reqwest::Client,
+    /// What goes on although nobody waits for it.
+    left_behind: Arc<Mutex<JoinSet<()>>>,
 }
 
 impl Client {
@@ -95,7 +104,7 @@ impl Client {
             .retry(reqwest::retry::never())
             .user_agent(concat!("sprag/", env!("CARGO_PKG_VERSION")))
             .build();
-        client.map(|inner| Self { inner }).map_err(|error| in_full(&error))
+        client.map(|inner| Self { inner, left_behind: Arc::default() }).map_err(|error| in_full(&error))
     }
 
     /// Sends a request; answers the head of the response. Dropping the future closes the connection. A kept
@@ -108,6 +117,11 @@ impl Client {
         mut tap: Option<Box<dyn Tap>>,
     ) -> Result<Incoming, Fault> {
         let mut headers = HeaderMap::new();
+        if outgoing.url.scheme() == "http" {
+            // Local servers close after seconds, or after every stream although they announce to keep the
+            // connection, and a request that meets its end has failed. A new one costs little without TLS.
+            headers.insert(reqwest::header::CONNECTION, HeaderValue::from_static("close"));
+        }
         for (name, value) in outgoing.headers {
             let value = HeaderValue::try_from(value).map_err(|_| unsendable(name))?;
             headers.insert(HeaderName::from_static(name), value);
@@ -121,13 +135,26 @@ impl Client {
         if let Some(tap) = &mut tap {
             tap.on_send(&outgoing.body, key.map(|(.., key)| key));
         }
-        let request = self.inner.post(outgoing.url).headers(headers).body(outgoing.body);
+        let request = self.inner.request(outgoing.method, outgoing.url).headers(headers).body(outgoing.body);
         let response = request.send().await.map_err(|error| broken(&error))?;
         let (status, headers) = (response.status().as_u16(), Headers::from(response.headers()));
         if let Some(tap) = &mut tap {
             tap.on_head(status, &headers);
         }
         Ok(Incoming { status, headers, response, tap })
+    }
+
+    /// Lets something go on that nobody waits for. It must end by itself, and soon.
+    pub(super) fn leave_behind(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut left_behind = lock(&self.left_behind);
+        while left_behind.try_join_next().is_some() {}
+        left_behind.spawn(work);
+    }
+
+    /// Waits for what was left behind.
+    pub(crate) async fn quiet(&self) {
+        let left_behind = std::mem::take(&mut *lock(&self.left_behind));
+        left_behind.join_all().await;
     }
 }
 
@@ -140,6 +167,16 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
+    /// The same response, seen by somebody.
+    pub(super) fn seen_by(self, tap: Option<Box<dyn Tap>>) -> Self {
+        Self { tap, ..self }
+    }
+
+    /// Who has seen it.
+    pub(super) fn into_tap(self) -> Option<Box<dyn Tap>> {
+        self.tap
+    }
+
     /// A response that arrived earlier, to be read as if it arrived now.
     pub(super) fn recorded(status: u16, headers: Headers, body: Vec<u8>) -> Self {
         Self { status, headers, response: http::Response::new(body).into(), tap: None }

@@ -5,6 +5,7 @@
 
 mod anthropic;
 mod ask;
+mod background;
 mod call;
 mod call_ids;
 mod classify;
@@ -46,6 +47,7 @@ pub use rehearsal::{Rehearsal, SCRIPT_BYTES_MAX, ScriptError};
 pub(crate) use http::Client;
 pub(crate) use remote::Remote;
 
+use crate::job::ModelFacts;
 pub use crate::spool::{Spool, Spooled};
 use crate::tool::ToolSpec;
 
@@ -111,7 +113,7 @@ pub struct Intent {
     pub reserve: Usage,
 }
 
-/// What a stream tells, in order. It ends with `Done` or `Failed`; nothing follows them.
+/// What a stream tells, in order. It ends with `Done`, `Failed` or `Lost`; nothing follows them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamEvent {
     /// The first byte of the answer arrived.
@@ -122,6 +124,30 @@ pub enum StreamEvent {
     Done(Box<AssistantMessage>),
     /// The call failed.
     Failed(Failure),
+    /// The rest of an answer was not found: the call counts as lost, and is made again. Only what
+    /// [`ModelProvider::take_up`] gives may end so.
+    Lost,
+}
+
+/// A call that a dead engine had made.
+#[derive(Clone, Debug)]
+pub struct Unfinished {
+    /// What was kept of its response.
+    pub kept: Spooled,
+    /// Where that is, and where the rest is kept.
+    pub spool: Spool,
+    /// Name of the profile whose key pays; none: the model's own key does.
+    pub profile: Option<String>,
+    /// Where the run is recorded.
+    pub recording: Option<Arc<Recording>>,
+}
+
+/// A call that was taken up.
+pub enum TakenUp {
+    /// All of its answer was there.
+    Answered(BoxStream<'static, StreamEvent>),
+    /// The answer goes on at its provider. The stream ends in `Lost` if the rest is not found.
+    GoesOn(BoxStream<'static, StreamEvent>),
 }
 
 /// A part of an answer, as it arrives.
@@ -189,6 +215,12 @@ pub trait ModelProvider: Send + Sync {
     /// a `Done` with stop reason `aborted` and what had arrived, or in a `Failed`.
     fn stream(&self, request: Request, abort: CancellationToken) -> BoxStream<'static, StreamEvent>;
 
+    /// What runs keep of a model that is served somewhere, so that its answers can be named before they are there, and it
+    /// is known whether money is counted.
+    fn facts(&self) -> Option<ModelFacts> {
+        None
+    }
+
     /// How long nothing may arrive, from the start of a call to its first event and between two events, before the
     /// engine gives it up; none: for ever. The provider need not watch the time itself.
     fn idle_timeout(&self) -> Option<Duration> {
@@ -202,8 +234,14 @@ pub trait ModelProvider: Send + Sync {
 
     /// Takes up a call that a dead engine had made, from what was kept of its response, so that nothing is asked again that
     /// was paid for. None: nothing can be made of it, and the call is made again.
-    fn take_up(&self, _kept: Spooled, _abort: CancellationToken) -> Option<BoxStream<'static, StreamEvent>> {
+    fn take_up(&self, _call: Unfinished, _abort: CancellationToken) -> Option<TakenUp> {
         None
+    }
+
+    /// True if an answer goes on at its provider when the connection is closed, and can be taken up: an engine that stops
+    /// leaves the call to the next one.
+    fn has_lasting_responses(&self) -> bool {
+        false
     }
 
     /// What must still be as it was when the run started, for example a script's path and hash; journaled with the run

@@ -6,6 +6,7 @@
 use model::input::{Failure, FailureKind};
 use model::message::{AssistantMessage, StopReason};
 
+use super::background::Place;
 use super::draft::{Draft, blank_message};
 use super::fault::Fault;
 use super::sse::{Event, Events};
@@ -80,6 +81,21 @@ impl Reader {
     /// True once the protocol's own end mark has arrived; nothing after it counts.
     pub(super) fn is_over(&self) -> bool {
         self.draft.is_over
+    }
+
+    /// Where the rest of the response begins; none if it cannot be named, or there is none.
+    pub(super) fn place(&self) -> Option<Place> {
+        let Draft { response_id, sequence, is_over, is_given_up, .. } = &self.draft;
+        let (Some(id), Some(after), false) = (response_id, sequence, *is_over || *is_given_up) else {
+            return None;
+        };
+        Some(Place { id: id.clone(), after: *after, whole: self.events.whole() })
+    }
+
+    /// Reads on in another connection, at the place that [`Reader::place`] says.
+    pub(super) fn rejoin(&mut self) {
+        self.draft.is_rejoined = true;
+        self.events.rejoin();
     }
 
     /// The parts that were not told yet.

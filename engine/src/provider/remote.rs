@@ -4,6 +4,7 @@
 //! keep a key.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use model::input::Failure;
 use model::message::AssistantMessage;
 use tokio_util::sync::CancellationToken;
 
-use super::call::{Call, Plan, Respondent};
+use super::background::Background;
+use super::call::{Call, Plan, Respondent, Rest};
 use super::endpoint::{Endpoint, sent_tokens};
 use super::http::{Client, Tap};
 use super::reader::Reader;
@@ -21,16 +23,19 @@ use super::recording::RecordTap;
 use super::secret;
 use super::tap::SpoolTap;
 use super::watchdog::{STALL_FACTOR, Watchdog};
-use super::{Intent, ModelProvider, Request, Spooled, StreamEvent, price};
+use super::{
+    Intent, ModelProvider, Request, Spooled, StreamEvent, TakenUp, Unfinished, openai_responses, price,
+};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Api, Model, Profile};
+use crate::job::ModelFacts;
 
 /// A model behind an address.
 pub(crate) struct Remote {
     pub(super) endpoint: Endpoint,
     /// `[profiles]` of the configuration.
     profiles: Arc<BTreeMap<String, Profile>>,
-    client: Client,
+    pub(super) client: Client,
 }
 
 impl Remote {
@@ -81,6 +86,18 @@ impl Remote {
             }
         }
     }
+
+    /// Where an answer in the background is found again.
+    fn background(&self, profile: Option<&str>) -> Option<Background> {
+        let Endpoint { model, url, .. } = &self.endpoint;
+        model.background.then(|| Background {
+            client: self.client.clone(),
+            url: url.clone(),
+            account: self.account(profile),
+            key_header: self.key_header(),
+            has_reasoning: openai_responses::has_reasoning(model),
+        })
+    }
 }
 
 impl ModelProvider for Remote {
@@ -104,10 +121,15 @@ impl ModelProvider for Remote {
                 account: self.account(request.profile.as_deref()),
                 key_header: self.key_header(),
             },
+            background: self.background(request.profile.as_deref()),
             watchdog: Watchdog::new(self.endpoint.model.idle_timeout().unwrap_or_default()),
             tap: Some(self.tap(request, sent)),
         };
         Call::new(plan, abort).into_stream()
+    }
+
+    fn facts(&self) -> Option<ModelFacts> {
+        Some(self.endpoint.facts())
     }
 
     /// The call itself watches the bytes. The engine's watch is for what arrives and tells nothing: a protocol has
@@ -120,20 +142,39 @@ impl ModelProvider for Remote {
         true
     }
 
-    /// A response whose end mark had arrived is the answer; the rest of any other is lost with its connection.
-    fn take_up(&self, kept: Spooled, _abort: CancellationToken) -> Option<BoxStream<'static, StreamEvent>> {
-        let mut reader =
-            Reader::new(self.endpoint.speaker.clone(), kept.sent).filter(|_| kept.status == 200)?;
+    fn has_lasting_responses(&self) -> bool {
+        self.endpoint.model.background
+    }
+
+    /// A response whose end mark had arrived is the answer. The rest of one in the background is asked for; that of any
+    /// other is lost with its connection.
+    fn take_up(&self, call: Unfinished, abort: CancellationToken) -> Option<TakenUp> {
+        let Unfinished { kept: Spooled { sent, status, body }, spool, profile, recording } = call;
+        let mut reader = Reader::new(self.endpoint.speaker.clone(), sent).filter(|_| status == 200)?;
         // What came after the end mark does not matter, nor that it may be malformed.
-        let _ = reader.push(&kept.body);
-        let message = reader.is_over().then(|| reader.conclude())?.ok()?;
-        let message = AssistantMessage {
-            usage: price::priced(self.endpoint.model.price.as_ref(), message.usage),
-            at: SystemClock.now(),
-            ..message
+        let read = reader.push(&body);
+        let price = self.endpoint.model.price.clone();
+        if reader.is_over() {
+            let message = reader.conclude().ok()?;
+            let usage = price::priced(price.as_ref(), message.usage);
+            let message = AssistantMessage { usage, at: SystemClock.now(), ..message };
+            let events = [StreamEvent::Opened, StreamEvent::Done(Box::new(message))];
+            return Some(TakenUp::Answered(stream::iter(events).boxed()));
+        }
+        read.ok()?;
+        reader.place()?;
+        if let Some(recording) = recording {
+            recording.lose(&io::Error::other("an answer was begun under one engine and ended under another"));
+        }
+        let rest = Rest {
+            speaker: self.endpoint.speaker.clone(),
+            price,
+            background: self.background(profile.as_deref())?,
+            watchdog: Watchdog::new(self.endpoint.model.idle_timeout().unwrap_or_default()),
+            reader,
+            tap: Some(Box::new(SpoolTap::kept(spool, sent, status))),
         };
-        let events = [StreamEvent::Opened, StreamEvent::Done(Box::new(message))];
-        Some(stream::iter(events).boxed())
+        Some(TakenUp::GoesOn(Call::rest(rest, abort).into_stream()))
     }
 
     /// A run goes on with a model whose address or price has changed; without a key it cannot.

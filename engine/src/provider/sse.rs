@@ -39,19 +39,40 @@ pub(super) struct Events {
     /// A line ended with a carriage return, to which a newline that comes next belongs.
     is_after_return: bool,
     has_begun: bool,
+    /// Bytes up to the newest end of a line, and up to the newest end of an event.
+    lines: u64,
+    whole: u64,
 }
 
 impl Events {
+    /// Reads on in another connection, behind the newest whole event.
+    pub(super) fn rejoin(&mut self) {
+        *self = Self { lines: self.whole, whole: self.whole, ..Self::default() };
+    }
+
+    /// Bytes up to the end of the newest whole event.
+    pub(super) fn whole(&self) -> u64 {
+        self.whole
+    }
+
     /// Takes in the next bytes; the events that end in them go to `events`.
     pub(super) fn push(&mut self, mut bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Malformed> {
-        if std::mem::take(&mut self.is_after_return) {
-            bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
+        if std::mem::take(&mut self.is_after_return)
+            && let Some(rest) = bytes.strip_prefix(b"\n")
+        {
+            self.lines += 1;
+            bytes = rest;
         }
         while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let (line, rest) = bytes.split_at(end);
             self.keep(line)?;
             let line = std::mem::take(&mut self.line);
+            let is_blank = line.is_empty();
+            self.lines += line.len() as u64 + if rest.starts_with(b"\r\n") { 2 } else { 1 };
             events.extend(self.end_line(&line)?);
+            if is_blank {
+                self.whole = self.lines;
+            }
             // The allocation serves the next line.
             self.line = line;
             self.line.clear();

@@ -20,6 +20,17 @@ impl SpoolTap {
         Self { spool, sent, writing: None }
     }
 
+    /// Goes on with what a dead engine has kept of a response, once it is found again.
+    pub(super) fn kept(spool: Spool, sent: u64, status: u16) -> Self {
+        let writing = spool.reopen(sent, status);
+        let mut tap = Self::new(spool, sent);
+        match writing {
+            Ok(writing) => tap.writing = Some(writing),
+            Err(error) => tap.give_up(&error),
+        }
+        tap
+    }
+
     fn give_up(&mut self, error: &std::io::Error) {
         self.writing = None;
         let path = self.spool.path().display();
@@ -41,6 +52,14 @@ impl Tap for SpoolTap {
             self.give_up(&error);
         }
     }
+
+    /// Half an event would spoil what comes behind it. A crash right after the cut finds a shorter beginning.
+    fn on_rejoin(&mut self, whole: u64) {
+        let cut = self.writing.as_mut().map_or(Ok(()), |writing| writing.cut(whole));
+        if let Err(error) = cut {
+            self.give_up(&error);
+        }
+    }
 }
 
 /// Several taps see everything, in their order.
@@ -55,5 +74,9 @@ impl Tap for Vec<Box<dyn Tap>> {
 
     fn on_bytes(&mut self, bytes: &[u8]) {
         self.iter_mut().for_each(|tap| tap.on_bytes(bytes));
+    }
+
+    fn on_rejoin(&mut self, whole: u64) {
+        self.iter_mut().for_each(|tap| tap.on_rejoin(whole));
     }
 }

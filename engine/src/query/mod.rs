@@ -10,6 +10,7 @@ mod facts;
 mod find;
 mod journal;
 mod list;
+mod money;
 mod names;
 mod present;
 mod recent;
@@ -20,6 +21,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod transcript;
+mod turns;
 mod why;
 mod words;
 
@@ -27,7 +29,8 @@ pub use attempts::AttemptRow;
 pub use find::{find_run, parse_call};
 pub use journal::{InboxRow, JournalRow, JournalRows, inbox_rows, journal};
 pub use list::{Counts, Filter, RunRow, counts, list};
-pub use recent::{BlockedLoop, TurnRow};
+pub use money::UsdIs;
+pub use recent::BlockedLoop;
 pub use routes::{CoolingRow, RoutesView};
 pub use settings::settings;
 pub use show::{
@@ -36,6 +39,7 @@ pub use show::{
 };
 pub use status::Status;
 pub use transcript::{session_transcript, transcript};
+pub use turns::{EarlierTurns, LostView, TurnRow};
 pub use why::{Why, why};
 pub use words::quoted;
 

@@ -13,6 +13,7 @@ use store::{Store, Stream};
 
 use super::attempts::{AttemptRow, decided};
 use super::status::turn_of;
+use super::turns::Turn;
 use super::{PAGE, Snapshot, core_of};
 use crate::driver::decode_moved;
 use crate::error::Error;
@@ -24,28 +25,11 @@ const RECORDS_MAX: u64 = 4096;
 /// Failed attempts that are shown: as many as a run may have charges.
 const ATTEMPTS_MAX: usize = 160;
 
-/// What one turn took.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct TurnRow {
-    /// Ordinal of the turn, from 0.
-    pub turn: u32,
-    /// Tries of its model call.
-    pub attempts: u32,
-    /// Model calls made, lost ones included.
-    pub model_calls: u64,
-    /// Model calls whose answer was lost.
-    pub calls_lost: u64,
-    /// Tokens of all kinds, lost calls as reserved.
-    pub tokens: u64,
-    /// Names of the tools that its answer called, in the order of the calls.
-    pub tools: Vec<String>,
-}
-
 /// What the newest records say.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     /// The newest turns.
-    pub(super) turns: BTreeMap<u32, TurnRow>,
+    pub(super) turns: BTreeMap<u32, Turn>,
     /// Why the newest model call failed and what was decided, if no answer came since.
     pub(super) failure: Option<String>,
     /// The newest model calls that did not bring an answer.
@@ -72,11 +56,12 @@ impl Recent {
         let mut recent = Self::default();
         let mut before: Option<Core> = None;
         let mut next = start;
-        loop {
+        // What was committed since the snapshot is not part of its totals.
+        while next <= snapshot.head.seq {
             let records = store.read_journal(Stream::Run(keys::run_key(run)), next, PAGE)?;
             let Some(last) = records.last() else { break };
             next = last.head.seq.saturating_add(1);
-            for record in records {
+            for record in records.into_iter().filter(|record| record.head.seq <= snapshot.head.seq) {
                 let after = core_of(run, &record)?;
                 let moved = decode_moved(run, record.payload)?;
                 if let (Some(before), Some(after)) = (&before, &after) {
@@ -108,21 +93,8 @@ impl Recent {
 
     fn count(&mut self, before: &Core, after: &Core) {
         let Some(turn) = turn_of(&before.phase) else { return };
-        let row = self.row(turn);
-        let (old, new) = (&before.spent, &after.spent);
-        let made = new.model_calls.saturating_sub(old.model_calls);
-        row.model_calls += made;
-        row.calls_lost += new.calls_lost.saturating_sub(old.calls_lost);
-        row.tokens += new.usage.tokens().saturating_sub(old.usage.tokens());
-        if made > 0
-            && let Phase::Stream { attempt, .. } = before.phase
-        {
-            row.attempts = attempt.saturating_add(1);
-        }
-    }
-
-    fn row(&mut self, turn: u32) -> &mut TurnRow {
-        self.turns.entry(turn).or_insert_with(|| TurnRow { turn, ..TurnRow::default() })
+        let attempt = if let Phase::Stream { attempt, .. } = before.phase { Some(attempt) } else { None };
+        self.turns.entry(turn).or_default().count(before, after, attempt);
     }
 
     fn note(&mut self, moved: Moved, after: &Phase) {
@@ -155,7 +127,8 @@ impl Recent {
     fn answered(&mut self, message: Box<AssistantMessage>, after: &Phase) {
         self.failure = None;
         if let Phase::Dispatch { turn, .. } = after {
-            self.row(*turn).tools = message.calls().map(|call| call.name.clone()).collect();
+            self.turns.entry(*turn).or_default().tools =
+                message.calls().map(|call| call.name.clone()).collect();
             self.answer = Some(message);
             self.asked.clear();
             self.blocked_loop = None;

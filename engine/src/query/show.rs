@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use model::guard::retry::{Counts, Retries};
+use model::input::Submission;
 use model::message::Usage;
 use model::state::{Core, Cursors, Limits};
 use model::{Message, Millis, ParkReason, Phase, RunId, RunState};
@@ -14,10 +15,12 @@ use store::{Hash, Store};
 
 use super::attempts::AttemptRow;
 use super::list::RunRow;
+use super::money::UsdIs;
 use super::names::{call_name, class_name};
-use super::recent::{BlockedLoop, Recent, TurnRow};
+use super::recent::{BlockedLoop, Recent};
 use super::routes::RoutesView;
 use super::status::turn_of;
+use super::turns::{EarlierTurns, TurnRow};
 use super::why::quarantine;
 use super::{Snapshot, present};
 use crate::config::SnapshotHash;
@@ -59,7 +62,9 @@ pub struct RunView {
     pub inbox: InboxView,
     /// The calls of the batch under way.
     pub calls: Vec<CallRow>,
-    /// The newest turns, oldest first.
+    /// What the turns took that are before the table; none if it has them all.
+    pub earlier_turns: Option<EarlierTurns>,
+    /// The newest turns, oldest first: those of the last 4096 records.
     pub turn_table: Vec<TurnRow>,
     /// The newest model calls that did not bring an answer, oldest first, and what followed.
     pub attempts: Vec<AttemptRow>,
@@ -140,6 +145,8 @@ pub struct Spending {
     /// Dollars.
     #[serde(serialize_with = "present::dollars")]
     pub usd: u64,
+    /// How sure that is.
+    pub usd_is: UsdIs,
 }
 
 /// Tokens by kind.
@@ -246,8 +253,15 @@ pub struct CallRow {
 /// One run in full.
 pub fn show(store: &dyn Store, run: RunId) -> Result<RunView, Error> {
     let snapshot = Snapshot::load(store, run)?;
-    let recent = Recent::read(store, &snapshot)?;
+    let mut recent = Recent::read(store, &snapshot)?;
     let core = snapshot.core();
+    let submission = read_first(store, run)?.submission;
+    let facts = JobFacts::of(&submission).map_err(|error| Error::Job(format!("run {run}: {error}")))?;
+    let turn_table: Vec<TurnRow> =
+        std::mem::take(&mut recent.turns).into_iter().map(|(turn, read)| read.row(turn, &facts)).collect();
+    let earlier_turns = EarlierTurns::before(&turn_table, core, &facts);
+    let usd_is = turn_table.iter().map(|row| row.usd_is);
+    let usd_is = usd_is.chain(earlier_turns.iter().map(|earlier| earlier.usd_is)).max().unwrap_or_default();
     let reason = match &core.phase {
         Phase::Done { reason, .. } => reason.as_ref().map(ToString::to_string),
         Phase::Parked { reason: ParkReason::Quarantine, .. } => Some(quarantine(core)),
@@ -262,12 +276,16 @@ pub fn show(store: &dyn Store, run: RunId) -> Result<RunView, Error> {
     };
     Ok(RunView {
         row: RunRow::of(&snapshot),
-        job: job(store, run, core)?,
+        job: job(&submission, facts, core),
         reason,
         routes: RoutesView::of(store, run, core)?,
         counters: counters(core),
         guards: guards(&snapshot.state, &recent),
-        spending: Spending { usage: UsageView::from(core.spent.usage), usd: core.spent.usage.usd_micros },
+        spending: Spending {
+            usage: UsageView::from(core.spent.usage),
+            usd: core.spent.usage.usd_micros,
+            usd_is,
+        },
         limits: LimitsView::from(core.limits),
         deadline: DeadlineView { at: core.deadline.at, paused_since: core.deadline.paused_since },
         chain: Chain {
@@ -277,22 +295,21 @@ pub fn show(store: &dyn Store, run: RunId) -> Result<RunView, Error> {
         },
         inbox: InboxView { accepted: snapshot.inbox_len, taken: TakenView::from(core.cursors) },
         calls: calls(&snapshot.state, &recent),
-        turn_table: recent.turns.into_values().collect(),
+        earlier_turns,
+        turn_table,
         attempts: recent.attempts.into(),
     })
 }
 
-fn job(store: &dyn Store, run: RunId, core: &Core) -> Result<JobView, Error> {
-    let submission = read_first(store, run)?.submission;
-    let facts = JobFacts::of(&submission).map_err(|error| Error::Job(format!("run {run}: {error}")))?;
+fn job(submission: &Submission, facts: JobFacts, core: &Core) -> JobView {
     let texts: Vec<String> = submission.prompts.iter().map(Message::joined_text).collect();
-    Ok(JobView {
+    JobView {
         prompt: texts.join("\n").chars().take(PROMPT_CHARS_MAX).collect(),
         thinking: core.thinking.to_string(),
         workspace: facts.workspace,
         tools: facts.tools.to_vec(),
         config: facts.config,
-    })
+    }
 }
 
 fn counters(core: &Core) -> Counters {

@@ -200,6 +200,7 @@ fn parked_view() -> Value {
         },
         "usage": { "input": 10, "output": 2, "cache_read": 0, "cache_write": 0 },
         "usd": 0.0,
+        "usd_is": "counted",
         "limits": { "timeout_s": 172_800, "turns": 0, "calls": 0, "tokens": 0, "usd": 0.0 },
         "deadline": { "at": "2027-01-03T00:00:00.000Z", "paused_since": NOON },
         "heads": { "seq": 8, "hash": "HASH" },
@@ -213,9 +214,12 @@ fn parked_view() -> Value {
               "args": { "path": "a.txt", "content": "x" }, "status": "awaiting_approval", "class": "probe",
               "reason": "it changes files" },
         ],
+        "earlier_turns": null,
         "turn_table": [
-            { "turn": 0, "attempts": 1, "model_calls": 1, "calls_lost": 0, "tokens": 12,
-              "tools": ["ls", "write"] },
+            { "turn": 0, "model": "m", "profile": null, "attempts": 1, "model_calls": 1, "calls_lost": 0,
+              "lost": { "tokens": 0, "usd": 0.0 },
+              "usage": { "input": 10, "output": 2, "cache_read": 0, "cache_write": 0 },
+              "usd": 0.0, "usd_is": "counted", "tools": ["ls", "write"] },
         ],
         "attempts": [],
     })

@@ -87,7 +87,7 @@ fn a_newer_format_is_refused_by_name_in_whatever_block_it_stands() {
             crate::salvage(dir.path(), 0, &|_| Ok(Vec::new())).map(drop),
         ];
         let message = format!(
-            "{} has format version 2, this program reads up to 1; use sprag the version that writes format 2 or later",
+            "{} has format version 2, this program reads up to 1; use a sprag that reads version 2",
             path.display()
         );
         for refused in refusals {

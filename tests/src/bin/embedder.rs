@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use engine::config::{Api, Model, OnUnknown, Tool};
 use engine::provider::{Rehearsal, Replay};
-use engine::{AgentEvent, Builder, Config, Engine, Job, Rest, RunHandle, Stamped};
+use engine::{AgentEvent, Builder, Config, Engine, Found, Job, Note, Rest, RunHandle, Stamped};
 use futures_util::StreamExt as _;
 use model::Message;
 use model::input::Resolution;
@@ -77,6 +77,11 @@ async fn embed(order: &Value) {
         for note in notes.iter().skip(noted).filter(|note| note.call.is_some()) {
             say(&json!({ "found": note.found.name() }));
         }
+        let of_model =
+            |note: &&Note| note.call.is_none() && matches!(note.found, Found::Adopted | Found::Repeated);
+        for note in notes.iter().skip(noted).filter(of_model) {
+            say(&json!({ "model_found": note.found.name() }));
+        }
         noted = notes.len();
         if let Some(end) = end {
             say(&end);
@@ -124,7 +129,10 @@ fn builder(order: &Value) -> Builder {
     let builder = Engine::builder(order["dir"].as_str().unwrap()).store_options(options);
     let builder = match (order["base_url"].as_str(), order["replay"].as_str()) {
         (None, Some(dir)) => builder.config(config).provider("m", Replay::open(Path::new(dir)).unwrap()),
-        (Some(base_url), _) => builder.config(Config { models: served_at(base_url), ..config }),
+        (Some(base_url), _) => {
+            let is_background = order["background"] == true;
+            builder.config(Config { models: served_at(base_url, is_background), ..config })
+        }
         (None, None) => builder.config(config).provider("m", Rehearsal::from_value(&script).unwrap()),
     };
     match order["supervisor"].as_str() {
@@ -133,12 +141,14 @@ fn builder(order: &Value) -> Builder {
     }
 }
 
-/// A model of a server that speaks Messages.
-fn served_at(base_url: &str) -> Arc<BTreeMap<String, Model>> {
+/// A model of a server that speaks Messages, or Responses in the background.
+fn served_at(base_url: &str, is_background: bool) -> Arc<BTreeMap<String, Model>> {
+    let api = if is_background { Api::OpenaiResponses } else { Api::AnthropicMessages };
     let model = Model {
         base_url: Some(base_url.to_owned()),
         model: Some("m".to_owned()),
-        ..Model::new(Api::AnthropicMessages)
+        background: is_background,
+        ..Model::new(api)
     };
     Arc::new(BTreeMap::from([("m".to_owned(), model)]))
 }

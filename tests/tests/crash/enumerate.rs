@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use tests::documented::assert_documented;
 use tests::life::{Machine, Worked};
 use tests::power::{Act, Blow, Power};
 use tests::scenario::Scenario;
@@ -165,24 +166,28 @@ fn every_act_of_every_scenario_may_be_the_last() {
         let firsts = acts.iter().enumerate().flat_map(|(at, act)| cuts_at(at, *act));
         tasks.extend(firsts.enumerate().map(|(nth, first)| Task { scenario, uncut, nth, first }));
     }
-    let (mut counts, mut broken) = (BTreeMap::<&str, (usize, usize)>::new(), Vec::new());
+    let (mut counts, mut broken) = (BTreeMap::<&str, [usize; 3]>::new(), Vec::new());
     for (task, result) in tasks.iter().zip(for_each(&tasks, Task::run)) {
-        match result {
-            Ok((once, twice)) => {
-                let count = counts.entry(task.scenario.name).or_default();
-                *count = (count.0 + once, count.1 + twice);
-            }
-            Err(words) => broken.push(words),
-        }
+        let (once, twice) = result.as_ref().copied().unwrap_or_default();
+        let [cuts, of_recoveries, wrong] = counts.entry(task.scenario.name).or_default();
+        (*cuts, *of_recoveries) = (*cuts + once, *of_recoveries + twice);
+        *wrong += usize::from(result.is_err());
+        broken.extend(result.err());
     }
-    for (name, (once, twice)) in &counts {
-        println!("{name}: {once} cuts, {twice} of recoveries");
+    let sum = |nth: usize| counts.values().map(|counts| counts[nth]).sum();
+    let all = ("all", [sum(0), sum(1), sum(2)]);
+    let mut table = "| scenario | cuts | cuts of recoveries | went wrong |\n|---|---|---|---|\n".to_owned();
+    for (name, [cuts, of_recoveries, wrong]) in
+        counts.iter().map(|(name, counts)| (*name, *counts)).chain([all])
+    {
+        table += &format!("| {name} | {cuts} | {of_recoveries} | {wrong} |\n");
     }
-    let total: usize = counts.values().map(|(once, twice)| once + twice).sum();
-    println!("{total} cuts, {} went wrong", broken.len());
+    print!("{table}");
     broken.truncate(10);
     assert!(broken.is_empty(), "{}", broken.join("\n"));
+    let total = all.1[0] + all.1[1];
     assert!(total >= CUTS_MIN, "only {total} cuts");
+    assert_documented("docs/durability.md", "cuts", &table);
 }
 
 #[test]

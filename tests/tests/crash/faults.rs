@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 
+use tests::documented::{assert_documented, shown};
 use tests::life::{Machine, Worked};
 use tests::power::{Act, Blow, Power};
 use tests::scenario::Scenario;
@@ -51,6 +52,9 @@ fn a_disk_that_fails_for_a_while_loses_nothing_and_doubles_nothing() {
     }
     let broken = for_each(&tasks, |(scenario, uncut, at, blow)| broken_by(scenario, uncut, *at, *blow));
     let broken: Vec<String> = broken.into_iter().flatten().collect();
-    println!("{} faults, {} claims broken", tasks.len(), broken.len());
+    let found =
+        format!("{} faults in {} scenarios, {} claims broken", tasks.len(), scenarios.len(), broken.len());
+    println!("{found}");
     assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert_documented("docs/durability.md", "faults under the engine", &shown(&found));
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use tests::chronicle::{Chronicle, Note};
+use tests::documented::{assert_documented, shown};
 use tests::image::{Image, Random, images};
 use tests::life::{Machine, Worked};
 use tests::past::Told;
@@ -18,6 +19,9 @@ use crate::enumerate::for_each;
 use crate::recorded::{Recorded, temp_dir, uncut};
 use crate::scenarios;
 
+/// Where the counts are documented.
+const PAGE: &str = "docs/durability.md";
+
 /// The boot after the first cut.
 const BOOT: u8 = 2;
 /// Power fails so many times in one story.
@@ -27,6 +31,8 @@ const RECOVERY: usize = 60;
 
 /// How much is tried.
 struct Size {
+    /// Name of the block that documents it.
+    name: &'static str,
     /// Images at each moment; all there are, if they are no more.
     images: usize,
     /// Of the images that leave something new, every so manieth is run to its end.
@@ -38,9 +44,9 @@ struct Size {
 impl Size {
     fn new() -> Self {
         if std::env::var("POWER_LOSS").is_ok_and(|size| size == "nightly") {
-            Self { images: 64, ends_every: 1, again_every: 2 }
+            Self { name: "images of a night", images: 64, ends_every: 1, again_every: 2 }
         } else {
-            Self { images: 6, ends_every: 4, again_every: 4 }
+            Self { name: "images", images: 6, ends_every: 4, again_every: 4 }
         }
     }
 }
@@ -53,58 +59,57 @@ struct Counts {
     broken: Vec<String>,
 }
 
+/// What stands for a story that was run to its end: how much the world had seen, and the frames that were there.
+type Left = (usize, u64);
+
+/// An image that opened, and may be run to its end.
+struct Opened<'a> {
+    left: Left,
+    at: usize,
+    note: &'a Note,
+    image: Image,
+}
+
 struct Suite<'a> {
     scenario: &'a Scenario,
     uncut: &'a Seen,
     size: Size,
     counts: Mutex<Counts>,
-    /// What was run to its end: the note, and the frames that were there.
-    seen: Mutex<BTreeSet<(usize, u64)>>,
 }
 
 impl Suite<'_> {
-    /// Tries the images of the moment before operation `at`.
-    fn cut(&self, recorded: &Recorded, at: usize) {
+    /// Opens the images of the moment before operation `at`; answers those whose turn it is to be run to their end.
+    fn cut<'r>(&self, recorded: &'r Recorded, at: usize) -> Vec<Opened<'r>> {
         let moment = recorded.moment(at, None);
-        let notes = recorded.notes_at(at);
-        let Some(last) = notes.last() else { return };
+        let (notes, mut opened) = (recorded.notes_at(at), Vec::new());
+        let Some(last) = notes.last() else { return opened };
         let all = images(&moment, &recorded.dir, (at, &recorded.stale), self.size.images, at as u64);
         for (nth, image) in all.iter().enumerate() {
             self.count(|counts| counts.images += 1);
             let root = temp_dir();
-            let place = format!("after {at} operations ({}), {}", recorded.told[at - 1], image.words);
             match recorded.open(image, last, &root.path().join("store"), BOOT) {
-                Ok(frames) => {
-                    for note in notes {
-                        self.end(recorded, note, frames, image, (at, nth), &place);
-                    }
+                Ok(frames) if (at + nth).is_multiple_of(self.size.ends_every) => {
+                    opened.extend(notes.iter().map(|note| {
+                        // What a note says differs only if something was told or answered since the one before.
+                        let world = &note.world;
+                        let seen = world.asked().len() + world.deeds().len() + world.requests().len();
+                        Opened { left: (seen, frames), at, note, image: image.clone() }
+                    }));
                 }
-                Err(words) => self.broken(&place, &words),
+                Ok(_) => {}
+                Err(words) => self.broken(&place(recorded, at, image), &words),
             }
         }
+        opened
     }
 
-    /// Runs an image to its end, if what it leaves is new and its turn.
-    fn end(
-        &self,
-        recorded: &Recorded,
-        note: &Note,
-        frames: u64,
-        image: &Image,
-        (at, nth): (usize, usize),
-        place: &str,
-    ) {
-        // What a note says differs only if something was told or answered since the one before.
-        let key = (note.world.asked().len() + note.world.deeds().len() + note.world.requests().len(), frames);
-        let is_its_turn = (at + nth).is_multiple_of(self.size.ends_every);
-        if !is_its_turn || !self.seen.lock().unwrap().insert(key) {
-            return;
-        }
+    /// Runs an image to its end.
+    fn end(&self, recorded: &Recorded, Opened { left: _, at, note, image }: &Opened<'_>) {
         self.count(|counts| counts.ends += 1);
         let is_cut_again = (at / self.size.ends_every).is_multiple_of(self.size.again_every);
-        let mut random = Random(at as u64);
+        let mut random = Random(*at as u64);
         if let Err(words) = self.go_on(note, image, (recorded.deaths + 1, 1), is_cut_again, &mut random) {
-            self.broken(place, &words);
+            self.broken(&place(recorded, *at, image), &words);
         }
     }
 
@@ -166,23 +171,25 @@ impl Suite<'_> {
     }
 }
 
+fn place(recorded: &Recorded, at: usize, image: &Image) -> String {
+    format!("after {at} operations ({}), {}", recorded.told[at - 1], image.words)
+}
+
 #[test]
 fn what_was_acknowledged_outlives_the_power() {
     let scenario = scenarios::several_runs();
     let (uncut, acts) = uncut(&scenario);
     let recorded = Recorded::new(&scenario, &acts);
-    let suite = Suite {
-        scenario: &scenario,
-        uncut: &uncut,
-        size: Size::new(),
-        counts: Mutex::default(),
-        seen: Mutex::default(),
-    };
+    let suite = Suite { scenario: &scenario, uncut: &uncut, size: Size::new(), counts: Mutex::default() };
     let moments: Vec<usize> =
         (1..=recorded.told.len()).filter(|at| !matches!(recorded.told[at - 1], Told::Known(..))).collect();
-    for_each(&moments, |at| suite.cut(&recorded, *at));
+    let opened = for_each(&moments, |at| suite.cut(&recorded, *at));
+    // Only what leaves something new, and of that always the same, whichever thread was first.
+    let mut seen = BTreeSet::new();
+    let new: Vec<_> = opened.into_iter().flatten().filter(|opened| seen.insert(opened.left)).collect();
+    for_each(&new, |opened| suite.end(&recorded, opened));
     let counts = suite.counts.into_inner().unwrap();
-    println!(
+    let found = format!(
         "{} transitions in {} frames, {} moments, {} images, {} run to their end, {} cut twice, {} cut three times, \
          {} went wrong",
         recorded.transitions(),
@@ -194,7 +201,9 @@ fn what_was_acknowledged_outlives_the_power() {
         counts.again[2],
         counts.broken.len(),
     );
-    let shown: Vec<_> = counts.broken.iter().take(12).cloned().collect();
-    assert!(shown.is_empty(), "{}", shown.join("\n"));
+    println!("{found}");
+    let broken: Vec<_> = counts.broken.iter().take(12).cloned().collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
     assert!(recorded.transitions() >= 200, "only {} transitions", recorded.transitions());
+    assert_documented(PAGE, suite.size.name, &shown(&found));
 }

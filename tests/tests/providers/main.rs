@@ -1,6 +1,8 @@
-//! Whole runs over real connections: the servers' bytes are recordings of servers that others wrote.
+//! Whole runs over real connections: to servers that others wrote, and to recordings of what these had sent.
 #![allow(clippy::unwrap_used, reason = "a test states what it relies on")]
 
+mod aimock;
+mod llama;
 mod server;
 
 use std::collections::BTreeMap;

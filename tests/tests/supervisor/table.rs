@@ -3,10 +3,9 @@
 //! The table in `docs/recovery.md` is what this test found. With `BLESS=1` it writes the table anew.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
 use rustix::process::Signal;
+use tests::documented::assert_documented;
 
 use crate::world::{World, is_gone, pause, signal, state, stopped, wait_for};
 
@@ -105,14 +104,5 @@ fn table() -> String {
 
 #[test]
 fn the_table_of_deaths_is_as_documented() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/recovery.md");
-    let page = fs::read_to_string(&path).unwrap();
-    let (before, rest) = page.split_once("<!-- table -->\n").unwrap();
-    let (documented, after) = rest.split_once("<!-- end of table -->").unwrap();
-    let found = table();
-    if std::env::var_os("BLESS").is_some() {
-        fs::write(&path, format!("{before}<!-- table -->\n{found}<!-- end of table -->{after}")).unwrap();
-    } else {
-        assert_eq!(found, documented);
-    }
+    assert_documented("docs/recovery.md", "deaths", &table());
 }

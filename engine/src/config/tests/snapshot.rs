@@ -51,10 +51,13 @@ fn model() -> impl Strategy<Value = Model> {
     let number = || option::of(any::<u64>());
     (
         (api, text(), text(), text(), vec(".*", 0..3), text()),
-        (number(), number(), number(), option::of(price), any::<bool>()),
+        (number(), number(), number(), option::of(price), any::<[bool; 2]>()),
     )
         .prop_map(
-            |((api, base_url, model, file, profiles, api_key_env), (window, output, idle, price, must))| {
+            |(
+                (api, base_url, model, file, profiles, api_key_env),
+                (window, output, idle, price, [must, background]),
+            )| {
                 Model {
                     api,
                     base_url,
@@ -67,6 +70,7 @@ fn model() -> impl Strategy<Value = Model> {
                     idle_timeout_s: idle,
                     price,
                     tool_choice: if must { ToolChoice::Required } else { ToolChoice::Auto },
+                    background,
                 }
             },
         )

@@ -3,6 +3,7 @@
 //! Owns the meaning of each event. An item counts as the event that ends it tells it. It must never end an
 //! answer before `response.completed` or `response.incomplete`.
 
+use model::input::FailureKind;
 use serde_json::{Value, json};
 
 use crate::provider::classify;
@@ -52,6 +53,12 @@ impl Decode for Decoder {
             return Ok(());
         }
         let value = data(event)?;
+        if let Some(number) = number(&value, "sequence_number") {
+            if draft.is_rejoined && draft.sequence.is_some_and(|newest| number <= newest) {
+                return Ok(());
+            }
+            draft.sequence = Some(number);
+        }
         match text(&value, "type") {
             "response.created" => {
                 note_id(draft, &value);
@@ -72,7 +79,14 @@ impl Decode for Decoder {
                 self.finish(item, &value["item"], draft)
             }
             "response.completed" | "response.incomplete" => self.end(&value["response"], draft),
-            "response.failed" => Err(classify::event(&value["response"])),
+            "response.failed" => {
+                draft.is_given_up = true;
+                Err(classify::event(&value["response"]))
+            }
+            "response.cancelled" => {
+                draft.is_given_up = true;
+                Err(Fault::new(FailureKind::Connection, "the answer was cancelled at its provider"))
+            }
             "error" => Err(classify::event(&value)),
             _ if event.name == "error" || value.get("error").is_some_and(Value::is_object) => {
                 Err(classify::event(&value))

@@ -8,4 +8,4 @@ mod request;
 
 pub(super) use check::check;
 pub(super) use decode::Decoder;
-pub(super) use request::body;
+pub(super) use request::{body, has_reasoning};

@@ -1,9 +1,11 @@
 //! The request of Responses.
 //!
-//! Owns its spelling. Nothing is kept by the provider: reasoning comes back sealed, and is sent again.
+//! Owns its spelling. Nothing that the provider keeps is relied on for the next request: reasoning comes back sealed, and
+//! is sent again. It keeps an answer in the background, which could not be found again otherwise.
 
 use serde_json::{Value, json};
 
+use crate::config::Model;
 use crate::provider::ask::Ask;
 use crate::provider::conversation::{Answered, Part, Said, Turn};
 use crate::provider::fields::text;
@@ -18,7 +20,11 @@ const CACHE_KEY_BYTES_MAX: usize = 64;
 /// The request as JSON.
 pub(in crate::provider) fn body(ask: &Ask<'_>) -> Value {
     let input: Vec<Value> = ask.conversation.0.iter().flat_map(items).collect();
-    let mut body = json!({ "model": ask.name(), "stream": true, "store": false, "input": input });
+    let mut body =
+        json!({ "model": ask.name(), "stream": true, "store": ask.model.background, "input": input });
+    if ask.model.background {
+        body["background"] = true.into();
+    }
     if let Some(system) = ask.system() {
         body["instructions"] = system.into();
     }
@@ -44,8 +50,7 @@ pub(in crate::provider) fn body(ask: &Ask<'_>) -> Value {
     if level != ThinkingLevel::Off {
         body["reasoning"] = json!({ "effort": level.name(), "summary": "auto" });
     }
-    let reasons = ask.is_vendors() && !UNREASONING.iter().any(|older| ask.name().starts_with(older));
-    if reasons || level != ThinkingLevel::Off {
+    if has_reasoning(ask.model) || level != ThinkingLevel::Off {
         body["include"] = json!(["reasoning.encrypted_content"]);
     }
     let session = &ask.request.origin.session;
@@ -53,6 +58,12 @@ pub(in crate::provider) fn body(ask: &Ask<'_>) -> Value {
         body["prompt_cache_key"] = session.as_str().into();
     }
     body
+}
+
+/// True for a vendor's model whose answers hold sealed reasoning without being told to think.
+pub(in crate::provider) fn has_reasoning(model: &Model) -> bool {
+    let name = model.model.as_deref().unwrap_or_default();
+    model.base_url.is_none() && !UNREASONING.iter().any(|older| name.starts_with(older))
 }
 
 fn items(turn: &Turn) -> Vec<Value> {

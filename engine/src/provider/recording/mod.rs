@@ -122,7 +122,7 @@ impl Recording {
     }
 
     /// Something is missing from now on.
-    fn lose(&self, error: &io::Error) {
+    pub(super) fn lose(&self, error: &io::Error) {
         let dir = self.dir.display();
         if self.lost.set(error.to_string()).is_ok() {
             tracing::warn!(run = self.run.id, %dir, %error, "the run is not recorded any more; it goes on");

@@ -4,7 +4,7 @@
 //! costs the recording, never the answer.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -29,6 +29,8 @@ pub(in crate::provider) struct RecordTap {
     dir: Option<PathBuf>,
     /// None before the head has arrived, and after the disk has failed.
     response: Option<File>,
+    /// Bytes before its body.
+    head: u64,
 }
 
 impl RecordTap {
@@ -42,6 +44,7 @@ impl RecordTap {
             mask: Mask::default(),
             dir: None,
             response: None,
+            head: 0,
         })
     }
 
@@ -72,13 +75,22 @@ impl RecordTap {
     fn keep_head(&mut self, status: u16, headers: &Headers) -> io::Result<()> {
         let Some(dir) = &self.dir else { return Ok(()) };
         let mut file = File::create(self.place.response(dir))?;
-        file.write_all(self.mask.cover(&Recorded::head(status, headers)).as_bytes())?;
+        let head = self.mask.cover(&Recorded::head(status, headers));
+        file.write_all(head.as_bytes())?;
+        self.head = head.len() as u64;
         self.response = Some(file);
         Ok(())
     }
 
     fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.response.as_mut().map_or(Ok(()), |file| file.write_all(bytes))
+    }
+
+    /// Nothing moves under the mask, so the body is as long as it arrived.
+    fn cut(&mut self, whole: u64) -> io::Result<()> {
+        let Some(file) = &mut self.response else { return Ok(()) };
+        file.set_len(self.head + whole)?;
+        file.seek(SeekFrom::End(0)).map(|_| ())
     }
 }
 
@@ -95,6 +107,12 @@ impl Tap for RecordTap {
     fn on_bytes(&mut self, bytes: &[u8]) {
         let bytes = self.mask.push(bytes);
         self.write(|tap| tap.keep(&bytes));
+    }
+
+    fn on_rejoin(&mut self, whole: u64) {
+        let rest = self.mask.rest();
+        self.write(|tap| tap.keep(&rest));
+        self.write(|tap| tap.cut(whole));
     }
 }
 

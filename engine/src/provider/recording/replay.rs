@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::neutral::Neutral;
 use super::{CAST, Cast, Place, Recorded, RunNames, difference, read};
+use crate::job::ModelFacts;
 use crate::provider::call::{Call, Plan, Respondent};
 use crate::provider::endpoint::{Endpoint, sent_tokens};
 use crate::provider::fault::Fault;
@@ -116,10 +117,15 @@ impl ModelProvider for Replay {
             outgoing,
             price: self.endpoint.model.price.clone(),
             respondent: Respondent::Recording(tape),
+            background: None,
             watchdog: Watchdog::new(Duration::ZERO),
             tap: None,
         };
         Call::new(plan, abort).into_stream()
+    }
+
+    fn facts(&self) -> Option<ModelFacts> {
+        Some(self.endpoint.facts())
     }
 
     /// A file does not fall silent.

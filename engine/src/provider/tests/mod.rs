@@ -1,6 +1,7 @@
 //! Providers, tried with bytes: recordings of servers that others wrote, requests as they are sent, hostile
 //! peers.
 
+mod background;
 mod classify;
 mod connection;
 mod recordings;

@@ -48,7 +48,7 @@ async fn told(provider: &dyn ModelProvider, request: Request) -> Vec<StreamEvent
             let partial = failure.partial.map(|partial| Box::new(timeless(*partial)));
             StreamEvent::Failed(Failure { partial, ..failure })
         }
-        event @ (StreamEvent::Opened | StreamEvent::Update(_)) => event,
+        event @ (StreamEvent::Opened | StreamEvent::Update(_) | StreamEvent::Lost) => event,
     });
     events.collect().await
 }

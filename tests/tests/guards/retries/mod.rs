@@ -10,18 +10,10 @@ mod rows;
 use std::path::{Path, PathBuf};
 
 use model::guard::retry::Branch;
+use tests::documented::{assert_documented, root};
 
 use self::bench::{drive, waits_the_remainder};
 use self::rows::{ROWS, Row};
-
-const DOCS: &str = "docs/guards.md";
-const BEGIN: &str = "<!-- branches: made by a test -->\n";
-const END: &str = "<!-- end of branches -->";
-
-/// The workspace.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
 
 /// The rehearsal of a row.
 fn rehearsal(branch: &str) -> PathBuf {
@@ -48,17 +40,13 @@ fn the_table_has_every_branch_in_the_order_of_the_code() {
 
 #[test]
 fn the_docs_show_the_table() {
-    let path = root().join(DOCS);
-    let page = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = page.split_once(BEGIN).expect("the docs page has a place for the table");
-    let (_, after) = rest.split_once(END).expect("the place ends");
     let mut table = "| | branch | when | what is done | shown by |\n|---|---|---|---|---|\n".to_owned();
     for (number, Row { branch, when, then, needs, .. }) in (1..).zip(ROWS) {
         let file = format!("[{branch}](examples/retries/{branch}.rehearsal.json)");
         let shown = if needs.is_empty() { file } else { format!("{file}, {needs}") };
         table += &format!("| {number} | `{branch}` | {when} | {then} | {shown} |\n");
     }
-    assert_reviewed(&path, &format!("{before}{BEGIN}{table}{END}{after}"));
+    assert_documented("docs/guards.md", "branches", &table);
 }
 
 #[test]

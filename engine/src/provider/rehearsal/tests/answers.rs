@@ -14,6 +14,7 @@ fn names(events: &[(u128, StreamEvent)]) -> Vec<String> {
         StreamEvent::Update(update) => format!("{} {}", update.kind.name(), update.delta),
         StreamEvent::Done(message) => message.stop_reason.name().to_owned(),
         StreamEvent::Failed(failure) => failure.kind.name().to_owned(),
+        StreamEvent::Lost => "lost".to_owned(),
     };
     events.iter().map(|(at, event)| format!("{at} {}", name(event))).collect()
 }
