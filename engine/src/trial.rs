@@ -122,8 +122,7 @@ impl Candidate {
         let mut events = provider.stream(self.request(), CancellationToken::new());
         while let Some(event) = events.next().await {
             match event {
-                // Nothing is taken up here, so nothing can be lost.
-                StreamEvent::Opened | StreamEvent::Update(_) | StreamEvent::Lost => {}
+                StreamEvent::Opened | StreamEvent::Update(_) => {}
                 StreamEvent::Done(message) => return self.accepted(&message),
                 StreamEvent::Failed(failure) => return Err(self.failed(failure)),
                 // Told of a call that was taken up, and this one was made.
