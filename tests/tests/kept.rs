@@ -11,7 +11,7 @@ use engine::query::{self, Filter, Status};
 use engine::{Engine, Entry, Job, JournalView, Rest, replay, salvage};
 use model::{Millis, Outcome, RunId};
 use serde_json::json;
-use tests::documented::{assert_documented, shown};
+use tests::documented::{assert_counted, shown};
 
 /// Files by their path in DIR.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
@@ -141,7 +141,7 @@ async fn a_directory_of_format_1_decodes_verifies_replays_and_goes_on() {
         assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>());
         assert!(after.values().all(|(_, status)| *status == Status::Completed), "{after:?}");
     }
-    assert_documented("docs/durability.md", "kept", &shown(&counts));
+    assert_counted("docs/durability.md", "kept", &shown(&counts));
 }
 
 /// Changes of a file of so many bytes: bits flipped, and cuts.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::broken_disk::BrokenDisk;
-use super::documented::{assert_documented, shown};
+use super::documented::{assert_counted, shown};
 use super::{durable, open, options, ordered, run, seqs, temp_dir, with_put};
 use crate::conformance::commit;
 use crate::{Epoch, Error, JournalStore, Require, RunKey, Store, verify};
@@ -305,7 +305,7 @@ fn whatever_fails_the_error_is_typed_and_the_store_goes_on() {
         }
     }
     let found = format!("{faults} faults in {} ways, 0 claims broken", WAYS.len());
-    assert_documented("docs/durability.md", "faults under the store", &shown(&found));
+    assert_counted("docs/durability.md", "faults under the store", &shown(&found));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use tests::documented::{assert_documented, shown};
+use tests::documented::{assert_counted, shown};
 use tests::life::{Machine, Worked};
 use tests::power::{Act, Blow, Power};
 use tests::scenario::Scenario;
@@ -56,5 +56,5 @@ fn a_disk_that_fails_for_a_while_loses_nothing_and_doubles_nothing() {
         format!("{} faults in {} scenarios, {} claims broken", tasks.len(), scenarios.len(), broken.len());
     println!("{found}");
     assert!(broken.is_empty(), "{}", broken.join("\n"));
-    assert_documented("docs/durability.md", "faults under the engine", &shown(&found));
+    assert_counted("docs/durability.md", "faults under the engine", &shown(&found));
 }
