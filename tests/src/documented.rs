@@ -71,8 +71,9 @@ pub fn assert_documented(page: &str, name: &str, found: &str) {
     assert!(documented == found, "{name} in {page} has drifted; look at it, then run with BLESS=1\n{found}");
 }
 
-/// The same for what was counted. Counts depend a little on the machine: on the length of its paths, and so on how many
-/// records a segment holds. They have drifted when one is further off than a tenth, or three.
+/// The same for what was counted. Counts depend a little on the machine: on how deep and how long its paths are, and so on
+/// how many directories are synced and how many records a segment holds. They have drifted when one is further off than a
+/// quarter, or three.
 pub fn assert_counted(page: &str, name: &str, found: &str) {
     if std::env::var_os("BLESS").is_some() {
         write(page, name, found);
@@ -111,7 +112,7 @@ fn words_are_near(documented: &str, found: &str) -> bool {
 }
 
 fn is_near(documented: u64, found: u64) -> bool {
-    documented.abs_diff(found) <= (documented / 10).max(3)
+    documented.abs_diff(found) <= (documented / 4).max(3)
 }
 
 /// Puts a text between the markers of a block.
@@ -142,10 +143,10 @@ mod tests {
     use super::are_near;
 
     #[test]
-    fn counts_may_differ_by_a_tenth_and_words_not_at_all() {
+    fn counts_may_differ_by_a_quarter_and_words_not_at_all() {
         let line = "270 transitions in 297 frames, 0 went wrong";
         assert!(are_near(line, "268 transitions in 320 frames, 0 went wrong"));
-        assert!(!are_near(line, "270 transitions in 330 frames, 0 went wrong"));
+        assert!(!are_near(line, "270 transitions in 380 frames, 0 went wrong"));
         assert!(!are_near(line, "270 transitions of 297 frames, 0 went wrong"));
         let row = "| one tool | 222 | 0 | damage at 17 |";
         assert!(are_near(row, "| one tool | 226 | 1 | nothing |"));
