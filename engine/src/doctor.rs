@@ -199,6 +199,10 @@ fn journal(dir: &Path, now: Millis) -> Vec<Check> {
     // Before the journal: an engine that begins meanwhile makes it longer, never shorter.
     let known = store::frames_known(dir);
     match store::verify(dir) {
+        // Nothing is wrong with it.
+        Err(error @ store::Error::Newer { .. }) => {
+            vec![Check::bad("version", error.to_string(), "use the version of sprag that wrote it, or a newer one")]
+        }
         Err(error) => {
             vec![Check::bad(ABOUT, error.to_string(), "restore the directory `journal` from a copy")]
         }
@@ -210,8 +214,8 @@ fn journal(dir: &Path, now: Millis) -> Vec<Check> {
             } else {
                 let words = format!("every hash of its {} frames is right", report.frames);
                 checks.push(Check::good(ABOUT, words));
-                checks.extend(behind(known, report.end.position));
             }
+            checks.extend(behind(known, report.end.position));
             checks.extend(clock(dir, now));
             checks
         }

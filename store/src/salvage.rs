@@ -136,6 +136,11 @@ impl Remains {
         !self.torn().is_empty() || self.pieces.iter().any(is_bad) || self.holes().next().is_some()
     }
 
+    /// Frames from the first to the last that is there, those that miss among them.
+    pub fn frames(&self) -> u64 {
+        self.pieces.last().map_or(0, |piece| piece.end.position)
+    }
+
     /// Runs that are whole.
     pub fn whole(&self) -> u64 {
         let runs = self.streams.keys().filter_map(|stream| match stream {
