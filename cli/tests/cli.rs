@@ -132,6 +132,8 @@ fn what_cannot_be_meant_is_refused_with_the_next_step() {
         vec!["approve", "abc"],
         vec!["extend", "abc"],
         vec!["resolve", "abc/0.0", "--as", "ran"],
+        // As `why` suggests it.
+        vec!["resolve", "abc/0.0", "--as", "ran|failed|retry|undone", "--reason", "..."],
         vec!["events", "abc", "--from", "x"],
         vec!["loops", "gone.jsonl"],
         vec!["show", "abc"],
