@@ -74,6 +74,8 @@ fn a_run_can_be_read_in_every_way() {
         session.sprag(&[command, &run, "--json"]);
     }
     session.sprag(&["replay", &run, "--at", "5"]);
+    session.sprag(&["replay", &run, "--at", "12"]);
+    session.sprag(&["ls", "--limit", "0"]);
     session.sprag(&["events", &run, "--from", "9"]);
     assert_eq!(status(&session.command(&["show", &run[..6]]).output().unwrap()), "0");
     session.check("read.txt");

@@ -42,7 +42,7 @@ pub(crate) struct Run {
     /// Idempotency key: repeated with the same key, the same run is watched
     #[arg(long, value_name = "K")]
     key: Option<String>,
-    /// Wall-clock limit, like 90s, 15m or 48h; 0 for none
+    /// Wall-clock limit: seconds, or like 90s, 15m or 48h; 0 for none
     #[arg(long, value_name = "TIME", value_parser = duration_s)]
     timeout: Option<u64>,
     /// Most turns; 0 for no cap

@@ -361,7 +361,7 @@ async fn the_list_is_newest_first_and_takes_filters() {
     sorted.sort();
     assert_eq!(listed(Filter::default()), sorted);
     assert_eq!(listed(Filter { limit: 3, ..Filter::default() }), sorted[..3]);
-    assert_eq!(listed(Filter { limit: 0, ..Filter::default() }), []);
+    assert_eq!(listed(Filter { limit: 0, ..Filter::default() }), sorted);
     assert_eq!(listed(Filter { session: Some("job-3".into()), ..Filter::default() }), [runs[3]]);
     assert_eq!(listed(Filter { status: Some(Status::Parked), ..Filter::default() }), []);
     assert_eq!(listed(Filter { batch: Some("day".into()), ..Filter::default() }), []);
