@@ -20,8 +20,9 @@ use crate::text::{clean, count};
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
-It changes nothing, but for --rebuild and --salvage. Without them it says what a salvage would find. Ends with 3 if the
-journal is damaged, with 8 if something else keeps an engine from working, with 0 otherwise.
+It changes nothing, but for --rebuild and --salvage. Without them it says what a salvage would find.
+Ends with 3 if the journal is damaged, with 2 if the configuration is not valid, with 8 if something
+else keeps an engine from working, with 0 otherwise.
 
 Example:
   sprag doctor")]
