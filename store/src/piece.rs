@@ -24,7 +24,7 @@ const FRAME_LEAD: [u8; 2] = [Tag::Frame.byte(), frame::FORMAT];
 pub(crate) enum Health {
     /// As it was written, or torn where nothing was acknowledged.
     Whole,
-    /// All its frames are whole; the footer is not.
+    /// All its frames are whole; the footer is not. No bad place if a power cut may have torn it.
     Footless,
     /// Blocks other than the footer are not what was written.
     Damaged,

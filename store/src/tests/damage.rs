@@ -118,7 +118,8 @@ fn agree(dir: &Path, change: &str) -> Option<Cut> {
     match crate::recover::survey(&RealFs, &dir.join("journal")) {
         Ok(survey) => {
             assert_eq!((report.findings, report.end), (vec![], survey.tail), "{change}");
-            assert_eq!(crate::Remains::read(dir).unwrap().places(), [], "{change}");
+            let remains = crate::Remains::read(dir).unwrap();
+            assert_eq!((remains.places(), remains.is_damaged()), (&[][..], false), "{change}");
             assert_eq!(report.tail.is_some(), survey.cut.is_some(), "{change}: {:?}", survey.cut);
             survey.cut
         }
@@ -135,7 +136,7 @@ fn agree(dir: &Path, change: &str) -> Option<Cut> {
 fn torn_footers(footer: &[u8], at: usize) -> Vec<(String, Vec<u8>)> {
     const SECTOR: usize = 512;
     let cuts = (0..footer.len()).map(|len| (format!("cut to {len}"), footer[..len].to_vec()));
-    let zeroed = (0..footer.len()).map(|len| {
+    let zeroed = (0..footer.len()).step_by(7).map(|len| {
         let zeros = vec![0; footer.len() - len];
         (format!("zeros from {len}"), [&footer[..len], &zeros].concat())
     });
@@ -153,7 +154,7 @@ fn a_torn_footer_of_the_newest_segment_is_no_damage_and_is_written_again() {
     let dir = temp_dir();
     let store = open(dir.path());
     let epoch = store.claim().unwrap();
-    for seq in 0..400 {
+    for seq in 0..100 {
         ordered(&store, epoch, run(1), seq).unwrap();
     }
     store.close().unwrap();
@@ -161,18 +162,18 @@ fn a_torn_footer_of_the_newest_segment_is_no_damage_and_is_written_again() {
     let bytes = std::fs::read(&path).unwrap();
     let at = crate::scan::trailer(&bytes).unwrap() as usize;
     let torn = torn_footers(&bytes[at..], at);
-    assert!(torn.len() > 2 * 1600 + 8, "the footer lies in several sectors");
+    assert!(bytes.len() - at > 512, "the footer lies in several sectors");
     for (change, footer) in &torn {
         std::fs::write(&path, [&bytes[..at], footer].concat()).unwrap();
         let cut = agree(dir.path(), change).map(|cut| (cut.segment, cut.offset));
         let is_written = footer.iter().any(|byte| *byte != 0);
         assert_eq!(cut, is_written.then(|| (path.clone(), at as u64)), "{change}");
     }
-    for (change, footer) in torn.iter().step_by(800) {
+    for (change, footer) in torn.iter().step_by(200) {
         std::fs::write(&path, [&bytes[..at], footer].concat()).unwrap();
         let store = open(dir.path());
         assert_eq!(std::fs::read(&path).unwrap(), bytes, "{change}");
-        assert_eq!(seqs(&store, run(1)), (0..400).collect::<Vec<_>>(), "{change}");
+        assert_eq!(seqs(&store, run(1)), (0..100).collect::<Vec<_>>(), "{change}");
         drop(store);
         std::fs::remove_file(segment(dir.path(), 2)).unwrap();
     }
