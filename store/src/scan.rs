@@ -229,7 +229,7 @@ pub(crate) fn durable_past(bytes: &[u8], segment: u64, from: usize, place: (u64,
 }
 
 /// What stands from `at` on in the newest segment, of `size` bytes, was not durable as far as its file shows: it may be
-/// cut. A footer at `at` may be half there, as it is written last and synced after everything else; that holds no record.
+/// cut. A footer that begins at `at` does not make it durable: it is synced after all else and may be half there.
 pub(crate) fn is_tail(bytes: &[u8], at: &Point, size: u64) -> bool {
     let from = at.offset as usize;
     durable_past(bytes, at.segment, from, (at.segment, at.offset)).is_none()
