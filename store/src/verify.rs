@@ -197,6 +197,7 @@ impl<'a> Verifier<'a> {
         self.report.segments += 1;
         let mut index = Growing::default();
         let size = head.map_or(0, |head| head.size);
+        let mut is_read_through = head.is_some();
         loop {
             if limit.is_some_and(|limit| at.offset >= limit.offset) {
                 break;
@@ -210,13 +211,14 @@ impl<'a> Verifier<'a> {
                 }
                 Err(Stop::Newer(version)) => return Err(newer(&segment::path(self.dir, number), version)),
                 Err(stop) => match self.stopped(bytes, &at, stop, size, limit.is_some()) {
-                    Some(resumed) => at = resumed,
+                    Some(resumed) => (at, is_read_through) = (resumed, false),
                     None => break,
                 },
             }
         }
         self.report.end = at;
-        self.check_end(bytes, &at, &index, limit.as_ref(), size);
+        let may_be_torn = is_read_through && limit.is_none() && is_tail(bytes, &at, size);
+        self.check_end(bytes, &at, &index, limit.as_ref(), may_be_torn);
         Ok(())
     }
 
@@ -388,9 +390,15 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// The footer says what the groups say, and nothing follows it. In the newest segment an open writes it again if it
-    /// does not: there it is torn.
-    fn check_end(&mut self, bytes: &[u8], end: &Point, index: &Growing, limit: Option<&Point>, size: u64) {
+    /// The footer says what the groups say, and nothing follows it. One that may be torn is written again by an open.
+    fn check_end(
+        &mut self,
+        bytes: &[u8],
+        end: &Point,
+        index: &Growing,
+        limit: Option<&Point>,
+        may_be_torn: bool,
+    ) {
         let number = end.segment;
         if let Some(limit) = limit.filter(|limit| *limit != end && !self.is_lost) {
             let reason =
@@ -401,7 +409,7 @@ impl<'a> Verifier<'a> {
         if self.is_lost || !has_footer(bytes, end.offset) || is_right() {
             return;
         }
-        if limit.is_some() || !is_tail(bytes, end, size) {
+        if !may_be_torn {
             self.find(number, end.offset, None, WRONG_FOOTER);
         } else if self.report.tail.is_none() {
             self.torn(number, end.offset, WRONG_FOOTER.to_owned());
