@@ -132,7 +132,7 @@ fn salts() -> Result<Salts, Error> {
 impl Remains {
     /// Something is to be mended.
     pub fn is_damaged(&self) -> bool {
-        let is_bad = |piece: &Piece| piece.health != Health::Whole;
+        let is_bad = |piece: &Piece| !piece.bad.is_empty();
         !self.torn().is_empty() || self.pieces.iter().any(is_bad) || self.holes().next().is_some()
     }
 
