@@ -286,6 +286,9 @@ fn say_mended(batch: &BatchRun, results: &std::path::Path) {
     for (line, reason) in mended.dropped.iter().take(NAMES_MAX) {
         say(&format!("{}: line {line} was removed: {reason}", results.display()));
     }
+    if let more @ 1.. = mended.dropped.len().saturating_sub(NAMES_MAX) {
+        say(&format!("{}: {} removed", results.display(), count(more as u64, "more line")));
+    }
     if let Some(kept) = &mended.kept {
         say(&format!("the file as it was is kept: {}", kept.display()));
     }
