@@ -142,14 +142,18 @@ impl CapReached {
 }
 
 impl std::fmt::Display for CapReached {
-    /// `has used 9 of 10 model calls, and the next call would pass the cap`.
+    /// `has used 9 of 10 model calls, and the next call would pass the cap`, or `has used 12 of 10 tokens, 2 past the cap`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (used, cap) = (amount(self.budget, self.used), amount(self.budget, self.cap));
         let what = match self.budget {
             Budget::Calls => "model calls",
             Budget::Turns | Budget::Tokens | Budget::Usd => self.budget.name(),
         };
-        write!(f, "has used {used} of {cap} {what}, and the next call would pass the cap")
+        write!(f, "has used {used} of {cap} {what}, ")?;
+        match self.used.saturating_sub(self.cap) {
+            0 => f.write_str("and the next call would pass the cap"),
+            past => write!(f, "{} past the cap", amount(self.budget, past)),
+        }
     }
 }
 
