@@ -94,3 +94,13 @@ pub(crate) fn count(number: u64, noun: &str) -> String {
 pub(crate) fn tokens_in(input: u64, cached: u64) -> String {
     if cached == 0 { format!("{input} tokens") } else { format!("{input} + {cached} cached tokens") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cached_tokens_stand_beside_the_others() {
+        assert_eq!([tokens_in(837, 0), tokens_in(1, 1_559)], ["837 tokens", "1 + 1559 cached tokens"]);
+    }
+}

@@ -295,3 +295,19 @@ fn difference(before: u64, after: u64) -> i64 {
     let distance = i64::try_from(after.abs_diff(before)).unwrap_or(i64::MAX);
     if after < before { -distance } else { distance }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_past_a_cap_is_told() {
+        let reached = |budget, used, cap| CapReached { budget, used, cap, enough: 2 * cap }.to_string();
+        assert_eq!(
+            reached(Budget::Tokens, 90, 100),
+            "has used 90 of 100 tokens, and the next call would pass the cap"
+        );
+        assert_eq!(reached(Budget::Tokens, 120, 100), "has used 120 of 100 tokens, 20 past the cap");
+        assert_eq!(reached(Budget::Usd, 2_500_000, 2_000_000), "has used 2.5 of 2 usd, 0.5 past the cap");
+    }
+}
