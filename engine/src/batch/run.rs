@@ -187,7 +187,10 @@ impl BatchRun {
         let mut missing = BTreeMap::new();
         for (at, job) in self.tracked.iter().enumerate() {
             if matches!(job.standing, Standing::Ended(_)) && !self.results.has(job.run) {
-                let ending = Ending::read(&*store, &self.options.batch, &job.custom_id, job.run)?;
+                let ending = match Ending::read(&*store, &self.options.batch, &job.custom_id, job.run)? {
+                    Some(ending) => Some(ending),
+                    None => Ending::of_purged(&*store, &job.custom_id, job.run)?,
+                };
                 missing.extend(ending.map(|ending| ((ending.place, at), ending)));
             }
         }

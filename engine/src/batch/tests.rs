@@ -151,8 +151,8 @@ fn result(custom_id: &str) -> ResultLine {
         usage: TokenUsage::default(),
         usd: 0.25,
         usd_is: UsdIs::Counted,
-        started_at: "2026-01-01T00:00:00.000Z".to_owned(),
-        ended_at: "2026-01-01T00:00:01.500Z".to_owned(),
+        started_at: Some("2026-01-01T00:00:00.000Z".to_owned()),
+        ended_at: Some("2026-01-01T00:00:01.500Z".to_owned()),
         error: None,
         journal_head: "00".to_owned(),
     }
