@@ -46,6 +46,11 @@ impl Layers {
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         engine::config::files(&self.environment, self.file.as_deref())
     }
+
+    /// A file's name as a person gave it: relative if it is below the current directory.
+    pub(crate) fn name<'a>(&self, file: &'a Path) -> &'a Path {
+        file.strip_prefix(&self.environment.cwd).unwrap_or(file)
+    }
 }
 
 impl Context {

@@ -4,7 +4,7 @@
 //! nothing: the one in force is kept, and the mistakes are told. It must never stop a run, nor take half a file for a
 //! whole one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::context::Layers;
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// What is said of a change that is taken.
-const CHANGED: &str = "the configuration has changed: runs that start from now on get it; \
+const CHANGED: &str = "jobs accepted from now on get it; runs accepted before keep theirs; \
                        [profiles] and concurrency hold at once";
 
 /// A watch that goes on until it is ended.
@@ -52,13 +52,15 @@ async fn follow(engine: Engine, layers: Layers, config: Config) {
         Err(error) => return say_unwatched(&error),
     };
     let mut known = Ok(config);
+    let mut texts = texts(&layers);
     loop {
         if let Err(error) = block_in_place(|| places.watch(&layers.files())) {
             return say_unwatched(&error);
         }
         let found = settled(&layers).await;
         if found != known {
-            take(&engine, &found);
+            let before = std::mem::replace(&mut texts, self::texts(&layers));
+            take(&engine, &found, &changed_files(&layers, &before, &texts));
             known = found;
         }
         changed.notified().await;
@@ -78,11 +80,30 @@ async fn settled(layers: &Layers) -> Result<Config, Error> {
     }
 }
 
-fn take(engine: &Engine, found: &Result<Config, Error>) {
+/// What each file holds; none if it is not there or cannot be read.
+type Texts = BTreeMap<PathBuf, Option<Vec<u8>>>;
+
+fn texts(layers: &Layers) -> Texts {
+    let read = |file: PathBuf| {
+        let text = std::fs::read(&file).ok();
+        (file, text)
+    };
+    block_in_place(|| layers.files().into_iter().map(read).collect())
+}
+
+/// The files that hold something else than before, as a person names them.
+fn changed_files(layers: &Layers, before: &Texts, now: &Texts) -> String {
+    let changed = now.iter().filter(|(file, text)| before.get(*file) != Some(*text));
+    let names: Vec<String> = changed.map(|(file, _)| layers.name(file).display().to_string()).collect();
+    names.join(", ")
+}
+
+fn take(engine: &Engine, found: &Result<Config, Error>, files: &str) {
     match found {
         Ok(config) => {
             engine.reload(config.clone());
-            say(CHANGED);
+            let files = if files.is_empty() { String::new() } else { format!(" ({files})") };
+            say(&format!("the configuration has changed{files}: {CHANGED}"));
         }
         Err(Error::Invalid(mistakes)) => {
             mistakes.iter().for_each(|mistake| say(&mistake.to_string()));

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::owner::{Ended, Owner, rest_of};
 use crate::screen::Screen;
 use crate::status::Status;
-use crate::text::{count, field, lost_words};
+use crate::text::{count, field, lost_words, tokens_in};
 use model::guard::retry::ThinkingLevel;
 
 /// How often the watch looks whether the run waits for its model.
@@ -268,11 +268,12 @@ fn say_end(
     let view = query::show(&**store, run.id)?;
     let view = serde_json::to_value(view).unwrap_or_default();
     let number = |pointer: &str| view.pointer(pointer).and_then(Value::as_u64).unwrap_or_default();
+    let cached = number("/usage/cache_read").saturating_add(number("/usage/cache_write"));
     let style = screen.style();
     let mut facts = vec![
         count(number("/turns"), "turn"),
         count(number("/counters/tool_calls"), "tool call"),
-        format!("{} tokens in, {} out", number("/usage/input"), number("/usage/output")),
+        format!("{} in, {} out", tokens_in(number("/usage/input"), cached), number("/usage/output")),
     ];
     let usd = view.get("usd").and_then(Value::as_f64).unwrap_or_default();
     match field(&view, "usd_is") {

@@ -13,6 +13,13 @@ use toml::de::DeValue;
 
 use super::Usd;
 
+/// Ends of addresses that name an endpoint, and what to leave out of them.
+const ENDPOINTS: [(&str, &str); 3] = [
+    ("/chat/completions", "/chat/completions"),
+    ("/v1/messages", "/messages"),
+    ("/v1/responses", "/responses"),
+];
+
 /// One value as written, and the directory that relative paths in it start from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Given<'a> {
@@ -103,7 +110,12 @@ impl Given<'_> {
             Some(authority) if authority.contains('@') => {
                 Err("expected an address without user and password: name the key with `api_key_env`".into())
             }
-            Some(_) => Ok(text),
+            Some(_) => match ENDPOINTS.iter().find(|(end, _)| path_of(&text).ends_with(end)) {
+                Some((_, name)) => {
+                    Err(format!("the endpoint is added to the address: leave out {name} at its end"))
+                }
+                None => Ok(text),
+            },
             None => Err("expected an address that starts with https:// or http://".into()),
         }
     }
@@ -122,6 +134,11 @@ impl Given<'_> {
         };
         format!("expected {what}, got {got}")
     }
+}
+
+/// An address up to its query, without slashes at the end.
+fn path_of(address: &str) -> &str {
+    address.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/')
 }
 
 /// One of the names of the variants of `T`, spelled as serde spells them.
