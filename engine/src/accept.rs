@@ -88,7 +88,7 @@ pub(crate) async fn submit(
     let at = shared.clock.now();
     let mut job = job.clone();
     job.record = job.record.as_deref().map(made).transpose()?;
-    if job.workspace.is_none() && job.batch.is_some() && job.custom_id.is_some() {
+    if has_own_workspace(&job) {
         job.workspace = shared.dir.as_deref().map(|dir| keys::own_workspace(dir, run));
     }
     if job.tools.is_none() {
@@ -103,7 +103,7 @@ pub(crate) async fn submit(
         }
     }
     let (mut submission, facts) =
-        job::submission(run, shared.owner(), &job, settings, shared.wants(), requested);
+        job::submission(run, shared.owner(), &job, settings, shared.wants(), requested)?;
     submission.wants.has_sources |= is_attached;
     let state = RunState::new(&submission, at);
     let (encoded, changes) = Encoded::all(&state);
@@ -134,6 +134,29 @@ pub(crate) async fn submit(
         durability: Durability::Durable,
     });
     Ok(Submitting { run, lane, ticket })
+}
+
+/// True for a job of a batch that names no workspace: each gets one of its own, in the data directory.
+fn has_own_workspace(job: &Job) -> bool {
+    job.workspace.is_none() && job.batch.is_some() && job.custom_id.is_some()
+}
+
+/// Refuses a path that a run cannot keep: its journal holds texts.
+fn check_paths(shared: &Shared, job: &Job) -> Result<(), Error> {
+    let data = shared.dir.as_deref().filter(|_| has_own_workspace(job));
+    let record = job.record.as_deref().and_then(|dir| std::path::absolute(dir).ok());
+    let paths = [
+        (job.workspace.as_deref(), "use another workspace"),
+        (record.as_deref(), "name another directory to record in"),
+        (data, "use another data directory, or name a workspace for each job"),
+    ];
+    match paths
+        .into_iter()
+        .find_map(|(path, next)| Some((path.filter(|path| path.to_str().is_none())?, next)))
+    {
+        Some((path, next)) => Err(Error::Job(format!("the path {} is not UTF-8; {next}", path.display()))),
+        None => Ok(()),
+    }
 }
 
 /// A directory to record in, by its absolute path.
@@ -214,6 +237,7 @@ pub(crate) fn check<'a>(shared: &Shared, config: &'a Config, job: &'a Job) -> Re
     let named = job.model.as_deref().or(config.defaults.model.as_deref());
     let name = with_absolute_path(named.ok_or(ModelError::Unnamed)?);
     let provider = shared.models.resolve(&name, config)?;
+    check_paths(shared, job)?;
     if let Some(workspace) = &job.workspace
         && !workspace.is_dir()
     {
