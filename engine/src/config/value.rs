@@ -94,7 +94,8 @@ impl Given<'_> {
         self.text().ok().filter(is_plain).ok_or_else(|| expected.into())
     }
 
-    /// An `http` or `https` address without user or password, for it is kept in a run's snapshot.
+    /// An `http` or `https` address without what may hold a key, for it is kept in a run's snapshot: user, password,
+    /// query and fragment.
     pub(super) fn address(&self) -> Result<String, String> {
         let text = self.text()?;
         let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
@@ -102,6 +103,9 @@ impl Given<'_> {
         match authority.filter(|authority| !authority.is_empty()) {
             Some(authority) if authority.contains('@') => {
                 Err("expected an address without user and password: name the key with `api_key_env`".into())
+            }
+            Some(_) if text.contains(['?', '#']) => {
+                Err("expected an address without a query or fragment: name the key with `api_key_env`".into())
             }
             Some(_) => Ok(text),
             None => Err("expected an address that starts with https:// or http://".into()),
