@@ -14,7 +14,7 @@ use model::{LOGIC_VERSION, Record, RunId, RunState};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream, Ticket};
 
 use crate::budgets::BatchFacts;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::configs::Settings;
 use crate::driver::load_state;
 use crate::error::Error;
@@ -87,7 +87,11 @@ pub(crate) async fn submit(
     let mut requires = vec![shared.configs.keep(shared, settings).await?];
     let at = shared.clock.now();
     let mut job = job.clone();
-    job.record = job.record.as_deref().map(made).transpose()?;
+    if let Some(dir) = &job.record
+        && !is_repeated(shared, &job)?
+    {
+        job.record = Some(made(dir)?);
+    }
     if has_own_workspace(&job) {
         job.workspace = shared.dir.as_deref().map(|dir| keys::own_workspace(dir, run));
     }
@@ -159,6 +163,12 @@ fn check_paths(shared: &Shared, job: &Job) -> Result<(), Error> {
     }
 }
 
+/// True if a run is known under the job's key.
+fn is_repeated(shared: &Shared, job: &Job) -> Result<bool, Error> {
+    let Some(key) = &job.key else { return Ok(false) };
+    Ok(!shared.store.scan(&keys::submission(key), None, 1)?.is_empty())
+}
+
 /// A directory to record in, by its absolute path.
 fn made(dir: &Path) -> Result<PathBuf, Error> {
     let made = std::path::absolute(dir).and_then(|dir| std::fs::create_dir_all(&dir).map(|()| dir));
@@ -218,9 +228,10 @@ fn check_cap(
 }
 
 fn unpriced(model: &str) -> String {
+    let key = config::quoted(model);
     format!(
         "model `{model}` has no price, so a cap in dollars would not stop it; say what a million tokens cost \
-         (models.{model}.price = {{ input = 0, output = 0 }} if nothing), or cap tokens instead"
+         (models.{key}.price = {{ input = 0, output = 0 }} if nothing), or cap tokens instead"
     )
 }
 
@@ -277,9 +288,7 @@ fn check_recordable(
         let words = "goes over no network, so there is nothing to record; leave out --record";
         return Err(Error::Job(format!("model `{model}` {words}")));
     }
-    if let Some(key) = &job.key
-        && !shared.store.scan(&keys::submission(key), None, 1)?.is_empty()
-    {
+    if is_repeated(shared, job)? {
         return Ok(());
     }
     match std::fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
@@ -289,7 +298,10 @@ fn check_recordable(
             let words = "is not empty, and a recording holds one run; name a new directory";
             Err(Error::Job(format!("{} {words}", dir.display())))
         }
-        Err(error) => Err(Error::Job(format!("{} cannot be read: {error}", dir.display()))),
+        Err(error) => {
+            let dir = dir.display();
+            Err(Error::Job(format!("{dir} cannot be read: {error}; name a new directory to record in")))
+        }
     }
 }
 
