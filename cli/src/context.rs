@@ -53,6 +53,11 @@ impl Layers {
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         engine::config::files(&self.environment, self.file.as_deref())
     }
+
+    /// A file's name as a person gave it: relative if it is below the current directory.
+    pub(crate) fn name<'a>(&self, file: &'a Path) -> &'a Path {
+        file.strip_prefix(&self.environment.cwd).unwrap_or(file)
+    }
 }
 
 impl Context {
@@ -120,11 +125,13 @@ impl Context {
     pub(crate) fn journal(&self) -> Result<Arc<dyn Store>, Failure> {
         if self.has_journal()? {
             let view = JournalView::open(&self.dir)?;
-            let torn = view.remains().map_or(0, |remains| remains.torn().len());
-            if torn > 0 {
-                let runs = count(torn as u64, "damaged run");
+            if let Some(remains) = view.remains().filter(|remains| remains.is_damaged()) {
+                let left_out = match remains.torn().len() {
+                    0 => "the journal is damaged".to_owned(),
+                    torn => format!("{} left out", count(torn as u64, "damaged run")),
+                };
                 let next = self.next("doctor");
-                let _ = writeln!(io::stderr(), "{runs} left out; `{next}` says what can be saved");
+                let _ = writeln!(io::stderr(), "{left_out}; `{next}` says what can be saved");
             }
             Ok(Arc::new(view))
         } else {

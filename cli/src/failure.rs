@@ -88,9 +88,11 @@ impl From<batch::Error> for Failure {
         match error {
             batch::Error::Engine(error) => error.into(),
             batch::Error::File { .. } => Self::new(Status::Failed, error.to_string()),
-            batch::Error::Jobs(_) | batch::Error::Unreadable { .. } | batch::Error::SameFile(..) => {
-                Self::usage(error.to_string())
-            }
+            batch::Error::Jobs(_)
+            | batch::Error::Unreadable { .. }
+            | batch::Error::SameFile(..)
+            | batch::Error::OtherStore(..)
+            | batch::Error::NoResults(_) => Self::usage(error.to_string()),
         }
     }
 }

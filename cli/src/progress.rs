@@ -73,12 +73,14 @@ impl Meter {
     }
 }
 
+/// What there is none of is left out: a terminal has 80 columns for the line.
 fn words(progress: &Progress) -> String {
     let Progress { running, waiting, parked, failed, turns_per_s, left, .. } = progress;
-    let left = left.map_or_else(String::new, |left| format!(", {} left", duration(left)));
-    format!(
-        "{running} running, {waiting} waiting, {parked} parked, {failed} failed, {turns_per_s:.0} turns/s{left}"
-    )
+    let counts = [(running, "running"), (waiting, "waiting"), (parked, "parked"), (failed, "failed")];
+    let counts = counts.into_iter().filter(|(count, _)| **count > 0);
+    let counts = counts.map(|(count, what)| format!("{count} {what}"));
+    let left = left.map(|left| format!("{} left", duration(left)));
+    counts.chain([format!("{turns_per_s:.0} turns/s")]).chain(left).collect::<Vec<_>>().join(", ")
 }
 
 /// `4s`, `12m 30s`, `3h 05m`.
@@ -110,6 +112,8 @@ mod tests {
         };
         let expected = "3 running, 2 waiting, 1 parked, 1 failed, 13 turns/s, 1h 02m left";
         assert_eq!(words(&progress), expected);
+        let quiet = Progress { failed: 0, waiting: 0, parked: 0, left: None, ..progress };
+        assert_eq!(words(&quiet), "3 running, 13 turns/s");
         let spans = [4, 750].map(|seconds| duration(Duration::from_secs(seconds)));
         assert_eq!(spans, ["4s", "12m 30s"]);
     }

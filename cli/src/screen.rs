@@ -82,6 +82,15 @@ impl Screen {
         }
     }
 
+    /// Says to a person, on a line of its own, why nothing happens for a while.
+    pub(crate) fn aside(&mut self, words: &str) -> io::Result<()> {
+        if self.is_json {
+            return Ok(());
+        }
+        let line = self.style.dim(clean(words));
+        self.note(&line)
+    }
+
     /// Says something beside the answers, on a line of its own.
     pub(crate) fn note(&mut self, line: &str) -> io::Result<()> {
         match self.end_line() {

@@ -2,6 +2,7 @@
 //!
 //! Owns cutting and cleaning: nothing that a model or a tool says may move the cursor or fill the screen.
 
+use engine::Note;
 use serde_json::Value;
 
 /// Characters of a text that stand for it in a line.
@@ -77,7 +78,29 @@ pub(crate) fn lost_words(reason: &str) -> String {
     format!("the recording is not whole ({reason}); the run is: record again in a new directory")
 }
 
+/// What was found of a run or of one of its calls.
+pub(crate) fn note_line(note: &Note) -> String {
+    let call = note.call.map(|(turn, call)| format!("/{turn}.{call}")).unwrap_or_default();
+    let place = format!("{}{call}", note.run);
+    format!("{:<9} {place}  {}", note.found.name(), note.reason)
+}
+
 /// A number with its noun.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+/// The tokens of a prompt; those that went through a cache stand apart, for they have a price of their own.
+pub(crate) fn tokens_in(input: u64, cached: u64) -> String {
+    if cached == 0 { format!("{input} tokens") } else { format!("{input} + {cached} cached tokens") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cached_tokens_stand_beside_the_others() {
+        assert_eq!([tokens_in(837, 0), tokens_in(1, 1_559)], ["837 tokens", "1 + 1559 cached tokens"]);
+    }
 }

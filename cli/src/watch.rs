@@ -4,7 +4,7 @@
 //! nothing: the one in force is kept, and the mistakes are told. It must never stop a run, nor take half a file for a
 //! whole one, nor read a pipe: what it said before the watch began holds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::context::Layers;
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// What is said of a change that is taken.
-const CHANGED: &str = "the configuration has changed: runs that start from now on get it; \
+const CHANGED: &str = "jobs accepted from now on get it; runs accepted before keep theirs; \
                        [profiles] and concurrency hold at once";
 
 /// A watch that goes on until it is ended.
@@ -44,11 +44,15 @@ impl Watch {
     }
 }
 
+/// What each file holds; none if it is not there or cannot be read.
+type Texts = BTreeMap<PathBuf, Option<Vec<u8>>>;
+
+/// What the files say, and how they say it.
+type Found = (Result<Config, Error>, Texts);
+
 /// Gives the engine each configuration that the files come to say, also before the watch had begun.
 async fn follow(engine: Engine, layers: Arc<Layers>, config: Config) {
-    if !layers.can_be_read_again() {
-        return;
-    }
+    let Some((_, mut texts)) = read(&layers).await else { return };
     let changed = Arc::new(Notify::new());
     let mut places = match Places::new(Arc::clone(&changed)) {
         Ok(places) => places,
@@ -59,18 +63,18 @@ async fn follow(engine: Engine, layers: Arc<Layers>, config: Config) {
         if let Err(error) = block_in_place(|| places.watch(&layers.files())) {
             return say_unwatched(&error);
         }
-        if let Some(found) = settled(&layers).await
+        if let Some((found, now)) = settled(&layers).await
             && found != known
         {
-            take(&engine, &found);
-            known = found;
+            take(&engine, &found, &changed_files(&layers, &texts, &now));
+            (known, texts) = (found, now);
         }
         changed.notified().await;
     }
 }
 
 /// What the files say, once they say it twice; none as long as one of them cannot be read again.
-async fn settled(layers: &Arc<Layers>) -> Option<Result<Config, Error>> {
+async fn settled(layers: &Arc<Layers>) -> Option<Found> {
     let mut before = read(layers).await?;
     loop {
         tokio::time::sleep(SETTLE).await;
@@ -83,16 +87,32 @@ async fn settled(layers: &Arc<Layers>) -> Option<Result<Config, Error>> {
 }
 
 /// On a thread of its own: a pipe that takes the place of a file right now may hold it for ever.
-async fn read(layers: &Arc<Layers>) -> Option<Result<Config, Error>> {
+async fn read(layers: &Arc<Layers>) -> Option<Found> {
     let layers = Arc::clone(layers);
-    spawn_blocking(move || layers.can_be_read_again().then(|| layers.load())).await.ok()?
+    spawn_blocking(move || layers.can_be_read_again().then(|| (layers.load(), texts(&layers)))).await.ok()?
 }
 
-fn take(engine: &Engine, found: &Result<Config, Error>) {
+fn texts(layers: &Layers) -> Texts {
+    let read = |file: PathBuf| {
+        let text = std::fs::read(&file).ok();
+        (file, text)
+    };
+    layers.files().into_iter().map(read).collect()
+}
+
+/// The files that hold something else than before, as a person names them.
+fn changed_files(layers: &Layers, before: &Texts, now: &Texts) -> String {
+    let changed = now.iter().filter(|(file, text)| before.get(*file) != Some(*text));
+    let names: Vec<String> = changed.map(|(file, _)| layers.name(file).display().to_string()).collect();
+    names.join(", ")
+}
+
+fn take(engine: &Engine, found: &Result<Config, Error>, files: &str) {
     match found {
         Ok(config) => {
             engine.reload(config.clone());
-            say(CHANGED);
+            let files = if files.is_empty() { String::new() } else { format!(" ({files})") };
+            say(&format!("the configuration has changed{files}: {CHANGED}"));
         }
         Err(Error::Invalid(mistakes)) => {
             mistakes.iter().for_each(|mistake| say(&mistake.to_string()));

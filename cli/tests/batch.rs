@@ -4,7 +4,8 @@
 mod support;
 
 use rustix::process::Signal;
-use support::{HELLO, SLOW, Session, signal};
+use serde_json::{Value, json};
+use support::{HELLO, SLOW, Session, signal, status};
 
 #[test]
 fn a_batch_stops_at_its_cap_and_goes_on_with_a_higher_one() {
@@ -72,4 +73,44 @@ fn two_signals_at_once_leave_a_batch_that_goes_on() {
     assert!(code == Some(130) || code == Some(143), "{code:?}");
     assert_eq!(session.sprag(&batch).status.code(), Some(0));
     assert_eq!(session.model_calls(), [(0, 0), (1, 0), (1, 0)]);
+}
+
+#[test]
+fn a_batch_that_was_killed_says_what_became_of_its_calls() {
+    let session = Session::new();
+    session.file("slow.json", SLOW);
+    session.file("jobs.jsonl", r#"{"custom_id":"a","prompt":"two turns"}"#);
+    let batch = ["batch", "run", "jobs.jsonl", "--model", "rehearsal:slow.json", "--json"];
+    let mut owner = session.start(&batch);
+    session.wait_for("stream(turn 1, attempt 0, in_flight)");
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    let run = session.newest();
+    let found = || {
+        let output = session.command(&batch).output().unwrap();
+        let end: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (String::from_utf8(output.stderr).unwrap(), end["found"].clone())
+    };
+    let (said, counts) = found();
+    assert!(said.contains(&format!("repeated  {run}  a model call was in flight\n")), "{said}");
+    assert_eq!((counts, found().1), (json!({ "repeated": 1 }), Value::Null));
+}
+
+#[test]
+fn results_of_another_store_are_refused_before_anything_starts() {
+    let session = Session::new();
+    session.file("one.json", r#"{"turns":[{"text":"done","usage":{"input":10,"output":5}}]}"#);
+    session.file("jobs.jsonl", r#"{"custom_id":"a","prompt":"go"}"#);
+    let batch = ["batch", "run", "jobs.jsonl", "--model", "rehearsal:one.json"];
+    assert_eq!(status(&session.command(&batch).output().unwrap()), "0");
+    let results = session.work().join("jobs.results.jsonl");
+    let before = std::fs::read_to_string(&results).unwrap();
+    let (calls, run) = (session.model_calls(), session.newest());
+    let refused = session.command(&[&batch[..], &["--data", "other"]].concat()).output().unwrap();
+    let words = format!(
+        "error: {} holds results of another store (run {run}); name another with --results, or the --data they came from\n",
+        results.display()
+    );
+    assert_eq!((status(&refused), String::from_utf8(refused.stderr).unwrap()), ("2".to_owned(), words));
+    assert_eq!((std::fs::read_to_string(&results).unwrap(), session.model_calls()), (before, calls));
 }

@@ -77,6 +77,8 @@ fn a_run_can_be_read_in_every_way() {
         session.sprag(&[command, &run, "--json"]);
     }
     session.sprag(&["replay", &run, "--at", "5"]);
+    session.sprag(&["replay", &run, "--at", "12"]);
+    session.sprag(&["ls", "--limit", "0"]);
     session.sprag(&["events", &run, "--from", "9"]);
     assert_eq!(status(&session.command(&["show", &run[..6]]).output().unwrap()), "0");
     session.check("read.txt");
@@ -135,6 +137,8 @@ fn what_cannot_be_meant_is_refused_with_the_next_step() {
         vec!["approve", "abc"],
         vec!["extend", "abc"],
         vec!["resolve", "abc/0.0", "--as", "ran"],
+        // As `why` suggests it.
+        vec!["resolve", "abc/0.0", "--as", "ran|failed|retry|undone", "--reason", "..."],
         vec!["events", "abc", "--from", "x"],
         vec!["loops", "gone.jsonl"],
         vec!["show", "abc"],

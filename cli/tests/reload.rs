@@ -120,8 +120,8 @@ fn a_killed_run_goes_on_with_what_it_started_with_and_a_later_one_gets_the_new()
     let (killed, later) = (show(&session, &killed), show(&session, &session.newest()));
     assert_eq!((&killed["status"], &later["status"]), (&json!("completed"), &json!("completed")));
     assert_eq!(later["usd"], 7.0);
-    // Two answers, and the few tokens that were reserved for the call that was lost.
-    assert_eq!(killed["usd"].as_f64().map(f64::floor), Some(4.0), "{killed}");
+    // Two answers, and the call that was lost, which was reserved as no less than the prompt before it.
+    assert_eq!(killed["usd"].as_f64().map(f64::floor), Some(6.0), "{killed}");
     assert!(killed["config"].is_string() && killed["config"] != later["config"], "{killed} {later}");
     let rebuilt = session.command(&["doctor", "--rebuild"]).output().unwrap();
     let rebuilt = String::from_utf8(rebuilt.stdout).unwrap();
@@ -160,9 +160,9 @@ struct Going {
     owner: Child,
 }
 
-/// What is said of a valid change.
-const CHANGED: &str = "the configuration has changed: runs that start from now on get it; \
-                       [profiles] and concurrency hold at once";
+/// What is said of a valid change of `sprag.toml`.
+const CHANGED: &str = "the configuration has changed (sprag.toml): jobs accepted from now on get it; \
+                       runs accepted before keep theirs; [profiles] and concurrency hold at once";
 
 impl Going {
     fn new(session: Session, jobs: usize) -> Self {
@@ -287,11 +287,12 @@ fn every_way_to_save_a_file_is_seen() {
     let work = going.session.work();
     let home = work.parent().unwrap().to_owned();
     let mut lines = 0;
-    let mut changed = |how: &dyn Fn()| {
+    let mut changed_as = |file: &str, how: &dyn Fn()| {
         how();
         lines += 1;
-        going.wait_for_line(CHANGED, lines);
+        going.wait_for_line(&CHANGED.replace("sprag.toml", file), lines);
     };
+    let mut changed = |how: &dyn Fn()| changed_as("sprag.toml", how);
     changed(&|| fs::write(work.join("sprag.toml"), "[defaults]\nmax_turns = 2\n").unwrap());
     changed(&|| fs::write(work.join("sprag.toml"), "[defaults]\nmax_turns = 3\n").unwrap());
     changed(&|| {
@@ -304,6 +305,8 @@ fn every_way_to_save_a_file_is_seen() {
         std::os::unix::fs::symlink("elsewhere/real.toml", work.join("sprag.toml")).unwrap();
     });
     changed(&|| fs::write(work.join("elsewhere/real.toml"), "[defaults]\nmax_turns = 6\n").unwrap());
+    let user = home.join(".config/sprag/config.toml").display().to_string();
+    let mut changed = |how: &dyn Fn()| changed_as(&user, how);
     // Directories that were not there when the watch began.
     changed(&|| {
         fs::create_dir_all(home.join(".config/sprag")).unwrap();

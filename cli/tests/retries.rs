@@ -84,3 +84,20 @@ fn a_run_that_gave_up_shows_its_attempts_and_the_reason() {
     let shown = session.sprag(&["show", &run]);
     assert!(String::from_utf8(shown.stdout).unwrap().contains("branch incomplete_turn"));
 }
+
+#[test]
+fn a_run_says_to_a_person_why_it_waits() {
+    let session = Session::new();
+    session
+        .file("m.json", r#"{"turns":[{"text":"at last","fail":[{"kind":"overloaded","message":"busy"}]}]}"#);
+    let words = |arguments: &[&str]| {
+        let run = ["run", "--model", "rehearsal:m.json", "please"];
+        let output = session.command(&[&run, arguments].concat()).output().unwrap();
+        assert_eq!(status(&output), "0");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = words(&[]);
+    assert_eq!(said.lines().next(), Some("no answer: overloaded: busy -> passing_retry: again in 2 s"));
+    assert_eq!(said.matches("no answer").count(), 1, "{said}");
+    assert!(!words(&["--json"]).contains("no answer"));
+}

@@ -33,7 +33,11 @@ impl Tool for Book {
             let booked = file.and_then(|mut file| writeln!(file, "{}", call.idempotency_key));
             booked.map_err(|error| error.to_string())?;
         }
-        while !self.0.join("open").exists() {
+        let open = self.0.join("open");
+        if !open.exists() {
+            eprintln!("booked; waits for `touch {}`", open.display());
+        }
+        while !open.exists() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(ToolResult::text("booked"))
@@ -69,11 +73,14 @@ impl ModelProvider for Clerk {
 
 fn main() -> Result<(), Box<dyn Error>> {
     engine::supervise_if_asked();
-    tokio::runtime::Runtime::new()?.block_on(embed())
+    let Some(dir) = env::args().nth(1) else {
+        eprintln!("usage: embed DIR");
+        std::process::exit(2);
+    };
+    tokio::runtime::Runtime::new()?.block_on(embed(dir.into()))
 }
 
-async fn embed() -> Result<(), Box<dyn Error>> {
-    let dir = PathBuf::from(env::args().nth(1).ok_or("usage: embed DIR")?);
+async fn embed(dir: PathBuf) -> Result<(), Box<dyn Error>> {
     let spec =
         ToolSpec::new("book", "Books a line.", json!({ "type": "object" })).class(RecoveryClass::Keyed);
     let engine = Engine::builder(dir.join("store")).tool(Book(dir, spec)).provider("clerk", Clerk).open()?;

@@ -142,14 +142,18 @@ impl CapReached {
 }
 
 impl std::fmt::Display for CapReached {
-    /// `has used 9 of 10 model calls, and the next call would pass the cap`.
+    /// `has used 9 of 10 model calls, and the next call would pass the cap`, or `has used 12 of 10 tokens, 2 past the cap`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (used, cap) = (amount(self.budget, self.used), amount(self.budget, self.cap));
         let what = match self.budget {
             Budget::Calls => "model calls",
             Budget::Turns | Budget::Tokens | Budget::Usd => self.budget.name(),
         };
-        write!(f, "has used {used} of {cap} {what}, and the next call would pass the cap")
+        write!(f, "has used {used} of {cap} {what}, ")?;
+        match self.used.saturating_sub(self.cap) {
+            0 => f.write_str("and the next call would pass the cap"),
+            past => write!(f, "{} past the cap", amount(self.budget, past)),
+        }
     }
 }
 
@@ -290,4 +294,20 @@ fn amount_of(charge: Charge, budget: Budget) -> u64 {
 fn difference(before: u64, after: u64) -> i64 {
     let distance = i64::try_from(after.abs_diff(before)).unwrap_or(i64::MAX);
     if after < before { -distance } else { distance }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_past_a_cap_is_told() {
+        let reached = |budget, used, cap| CapReached { budget, used, cap, enough: 2 * cap }.to_string();
+        assert_eq!(
+            reached(Budget::Tokens, 90, 100),
+            "has used 90 of 100 tokens, and the next call would pass the cap"
+        );
+        assert_eq!(reached(Budget::Tokens, 120, 100), "has used 120 of 100 tokens, 20 past the cap");
+        assert_eq!(reached(Budget::Usd, 2_500_000, 2_000_000), "has used 2.5 of 2 usd, 0.5 past the cap");
+    }
 }

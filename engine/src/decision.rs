@@ -23,7 +23,11 @@ pub(crate) fn check_call(state: &RunState, turn: u32, call: u16, wanted: &str) -
     match status {
         Some(status) if status == wanted => Ok(()),
         Some(status) => {
-            let text = format!("call {run}/{turn}.{call} is {status}, not {wanted}; see `sprag show {run}`");
+            let next = match status {
+                "unknown" => format!("`sprag resolve {run}/{turn}.{call}` says what became of it"),
+                _ => format!("see `sprag show {run}`"),
+            };
+            let text = format!("call {run}/{turn}.{call} is {status}, not {wanted}; {next}");
             Err(Error::Decision(text))
         }
         None => Err(Error::Decision(format!(

@@ -8,7 +8,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use model::Millis;
+use model::{Millis, RunId};
+use store::Stream;
 
 use crate::control::Client;
 use crate::salvage;
@@ -199,6 +200,14 @@ fn journal(dir: &Path, now: Millis) -> Vec<Check> {
     // Before the journal: an engine that begins meanwhile makes it longer, never shorter.
     let known = store::frames_known(dir);
     match store::verify(dir) {
+        // Nothing is wrong with it.
+        Err(error @ store::Error::Newer { .. }) => {
+            vec![Check::bad(
+                "version",
+                error.to_string(),
+                "use the version of sprag that wrote it, or a newer one",
+            )]
+        }
         Err(error) => {
             vec![Check::bad(ABOUT, error.to_string(), "restore the directory `journal` from a copy")]
         }
@@ -210,8 +219,8 @@ fn journal(dir: &Path, now: Millis) -> Vec<Check> {
             } else {
                 let words = format!("every hash of its {} frames is right", report.frames);
                 checks.push(Check::good(ABOUT, words));
-                checks.extend(behind(known, report.end.position));
             }
+            checks.extend(behind(known, report.end.position));
             checks.extend(clock(dir, now));
             checks
         }
@@ -235,9 +244,20 @@ fn behind(known: Result<Option<u64>, store::Error>, journal: u64) -> Option<Chec
     }
 }
 
+/// A stream as a person reads it.
+pub fn stream_name(stream: Stream) -> String {
+    match stream {
+        Stream::Run(run) => format!("run {}", RunId(run.0)),
+        Stream::Inbox(run) => format!("the inbox of run {}", RunId(run.0)),
+        Stream::Own(0) => "the store's opens and closes".to_owned(),
+        Stream::Own(number) => format!("the store's stream {number}"),
+    }
+}
+
 fn found(about: &'static str, finding: &store::Finding) -> Check {
     let place = format!("{} at offset {}", finding.segment.display(), finding.offset);
-    let record = finding.record.map(|(stream, seq)| format!(", {stream:?} record {seq}")).unwrap_or_default();
+    let record = finding.record.map(|(stream, seq)| format!(", record {seq} of {}", stream_name(stream)));
+    let record = record.unwrap_or_default();
     Check::bad(about, format!("{place}{record}: {}", finding.reason), "restore that file from a copy")
 }
 

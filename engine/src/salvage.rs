@@ -25,6 +25,8 @@ pub struct Losses {
     pub torn: Vec<TornRun>,
     /// Records that are gone and that nothing names; none if nobody knows how many. All of a run may be among them.
     pub nameless: Option<u64>,
+    /// Records behind the end of the journal that were acknowledged, as the state knows: what they did may be done again.
+    pub beyond: u64,
 }
 
 /// A run that misses records.
@@ -65,19 +67,21 @@ pub fn losses(dir: &Path) -> Result<Option<Losses>, Error> {
     if !remains.is_damaged() {
         return Ok(None);
     }
-    Ok(Some(Losses::of(&remains, &Picture::of(&remains)?)))
+    Ok(Some(Losses::of(dir, &remains, &Picture::of(&remains)?)))
 }
 
 /// Mends the journal. Refused while an engine is at work.
 pub fn salvage(dir: &Path, now: Millis) -> Result<Saved, Error> {
     let remains = Remains::read(dir)?;
-    let losses = Losses::of(&remains, &Picture::of(&remains)?);
+    let losses = Losses::of(dir, &remains, &Picture::of(&remains)?);
     let salvaged = store::salvage(dir, now.0, &|remains| Ok(bury(remains, &Picture::of(remains)?)))?;
     Ok(Saved { segments: salvaged.segments, losses })
 }
 
 impl Losses {
-    fn of(remains: &Remains, picture: &Picture) -> Self {
+    fn of(dir: &Path, remains: &Remains, picture: &Picture) -> Self {
+        // A state that does not say knows of nothing more.
+        let known = store::frames_known(dir).ok().flatten().unwrap_or_default();
         let readers = readers(remains, picture);
         let torn = remains.torn().iter().map(|(key, torn)| {
             let run = RunId(key.0);
@@ -96,7 +100,12 @@ impl Losses {
                 reason: torn.place.reason.clone(),
             }
         });
-        Self { whole: remains.whole(), torn: torn.collect(), nameless: remains.nameless() }
+        Self {
+            whole: remains.whole(),
+            torn: torn.collect(),
+            nameless: remains.nameless(),
+            beyond: known.saturating_sub(remains.frames()),
+        }
     }
 }
 

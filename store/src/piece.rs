@@ -10,10 +10,10 @@ use crate::frame::{
     self, Bad, ENVELOPE, GROUP_BLOCK, KEPT_BLOCK, Point, REWRITTEN_HEAD_BLOCK, Rewritten, SegmentHead, Tag,
 };
 use crate::fs::{Fs, error};
-use crate::index::{self, Growing, Index, Place, TRAILER};
-use crate::recover::{first_group, newer, read_segment};
+use crate::index::{self, Growing, Index, Place};
+use crate::recover::{MISSING, WRONG_FOOTER, first_group, newer, read_segment};
 use crate::remains::is_true;
-use crate::scan::{Broken, Bytes, Stop, durable_past, group_at, kept_in, was_durable};
+use crate::scan::{Broken, Bytes, Stop, group_at, has_footer, is_tail, kept_in, trailer};
 use crate::{Error, Seq, Stream, segment};
 
 /// What the content of every frame begins with.
@@ -24,7 +24,7 @@ const FRAME_LEAD: [u8; 2] = [Tag::Frame.byte(), frame::FORMAT];
 pub(crate) enum Health {
     /// As it was written, or torn where nothing was acknowledged.
     Whole,
-    /// All its frames are whole; the footer is not.
+    /// All its frames are whole; the footer is not. No bad place if a power cut may have torn it.
     Footless,
     /// Blocks other than the footer are not what was written.
     Damaged,
@@ -117,7 +117,7 @@ impl Look<'_> {
         let at_end = reached.filter(|at| match (rewritten, found) {
             (Some(_), _) => matches!(stop, Some(Stop::Footer)) || self.has_footer_tag(at.offset),
             (None, Some(end)) => *at == end,
-            (None, None) => self.has_footer_tag(at.offset) || !self.was_durable(at.offset),
+            (None, None) => self.has_footer_tag(at.offset) || !self.was_durable(at),
         });
         let is_consistent = rewritten.is_none_or(|rewritten| self.next == Some(rewritten.end));
         if let Some(at) = at_end.filter(|_| is_consistent) {
@@ -158,10 +158,8 @@ impl Look<'_> {
     }
 
     /// The last segment: what stood at `at` was durable.
-    fn was_durable(&self, at: u64) -> bool {
-        let size = self.head.map_or(0, |head| head.size);
-        durable_past(self.bytes, self.number, at as usize, (self.number, at)).is_some()
-            || was_durable(self.bytes, at as usize, size)
+    fn was_durable(&self, at: &Point) -> bool {
+        !is_tail(self.bytes, at, self.head.map_or(0, |head| head.size))
     }
 
     fn has_footer_tag(&self, at: u64) -> bool {
@@ -169,8 +167,7 @@ impl Look<'_> {
     }
 
     fn footer(&self) -> Option<(u64, Point, Index)> {
-        let trailer = self.bytes.get(self.bytes.len().checked_sub(TRAILER)?..)?;
-        let at = index::footer_offset(trailer)?;
+        let at = trailer(self.bytes)?;
         let content = frame::block(self.bytes, self.number, usize::try_from(at).ok()?).ok()?;
         let (end, index) = index::footer(content).filter(|(end, _)| end.segment == self.number)?;
         Some((at, end, index))
@@ -200,10 +197,12 @@ impl Look<'_> {
         let frames = self.frames(&self.scan(0, at.offset), from.position);
         let rest = self.bytes.get(at.offset as usize..).unwrap_or_default();
         let is_sealed = rest == footer_of(self.bytes, self.number, &frames, &end, at.offset);
-        let is_footless = !is_sealed && (rewritten.is_some() || self.has_footer_tag(at.offset));
+        let is_footless = !is_sealed && (rewritten.is_some() || has_footer(self.bytes, at.offset));
         let health = if is_footless { Health::Footless } else { Health::Whole };
-        let reason = "the footer does not say where the records are".to_owned();
-        let bad = is_footless.then_some(Broken { offset: at.offset, reason, record: None });
+        // A torn one at the end of the journal is no bad place: an open writes it again.
+        let is_bad = is_footless && (rewritten.is_some() || self.next.is_some() || self.was_durable(&at));
+        let reason = WRONG_FOOTER.to_owned();
+        let bad = is_bad.then_some(Broken { offset: at.offset, reason, record: None });
         Piece {
             number: self.number,
             len: self.bytes.len() as u64,
@@ -247,7 +246,7 @@ impl Look<'_> {
         let frames = self.frames(&offsets, from.position);
         let lost = match (&footer, rewritten) {
             (Some(_), _) => Some(lost_by_name.len() as u64),
-            (None, None) if is_end_known || !self.was_durable(end.offset) => {
+            (None, None) if is_end_known || !self.was_durable(&end) => {
                 end.position.checked_sub(from.position).map(|all| all.saturating_sub(frames.len() as u64))
             }
             (None, _) => None,
@@ -348,9 +347,7 @@ impl Look<'_> {
                 }
                 Err(Stop::Broken(found)) => bad.push(found),
                 Err(Stop::Footer) if head.rewritten.is_some() => break,
-                Err(Stop::End | Stop::Footer | Stop::Newer(_)) => {
-                    bad.push(broken(at.offset, "records are missing"))
-                }
+                Err(Stop::End | Stop::Footer | Stop::Newer(_)) => bad.push(broken(at.offset, MISSING)),
             }
             let Some((offset, next)) = frame::next_group(self.bytes, self.number, at.offset as usize + 1)
             else {

@@ -13,11 +13,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
+use crate::bytes::is_zero;
 use crate::frame::{Bad, FORMAT, Point, SegmentHead, next_group};
 use crate::fs::{Depth, Fs, Handle, Mode, error, read_up_to, sync_dir};
 use crate::index::{Growing, Index};
 use crate::scan::{Broken, Stop, Walked, walk, was_durable};
 use crate::segment;
+
+/// Why nothing is read where something must be.
+pub(crate) const MISSING: &str = "records are missing";
+/// Why a footer is not relied on.
+pub(crate) const WRONG_FOOTER: &str = "the footer does not say where the records are";
 
 /// The accepted journal.
 #[derive(Debug)]
@@ -216,20 +222,22 @@ impl Surveyor<'_> {
         let Walked { index, marks, end, stop } = walk(bytes, &start);
         let (bad, reason) = match stop {
             Stop::Newer(version) => return Err(newer(&path, version)),
-            Stop::Broken(broken) => (broken.offset, Some(describe(&broken.reason, broken.record))),
-            Stop::End | Stop::Footer => (end.offset, None),
+            Stop::Broken(broken) => (broken.offset, describe(&broken.reason, broken.record)),
+            Stop::End => (end.offset, MISSING.to_owned()),
+            Stop::Footer => (end.offset, WRONG_FOOTER.to_owned()),
         };
         let index = index.to_index();
-        let is_sealed = bytes.get(end.offset as usize..) == Some(&index.to_footer(&end)[..]);
+        let rest = bytes.get(end.offset as usize..).unwrap_or_default();
+        let is_sealed = rest == index.to_footer(&end);
         if !is_sealed {
-            let reason = reason.as_deref().unwrap_or("records are missing");
-            self.judge(bytes, number, end.offset, bad, reason)?;
+            self.judge(bytes, number, end.offset, bad, &reason)?;
             if was_durable(bytes, end.offset as usize, head.size) {
                 let reason = format!("{reason}, but the segment was written beyond and then changed");
                 return Err(self.damaged(number, bad, &reason));
             }
         }
-        let cut = reason.map(|reason| Cut { segment: path, offset: end.offset, reason });
+        let is_cut = !is_sealed && !is_zero(rest);
+        let cut = is_cut.then_some(Cut { segment: path, offset: end.offset, reason });
         let unsealed = (!is_sealed).then_some(index);
         let bytes = end.offset;
         Ok((Found { number, start, marks, end, bytes, is_rewritten: false, unsealed }, cut))
@@ -332,7 +340,7 @@ impl Surveyor<'_> {
             let bytes = end.offset;
             return Ok(Found { number, start, marks, end: *end, bytes, is_rewritten: false, unsealed });
         }
-        Err(damage(&segment::path(self.dir, number), reached.offset, stop, "records are missing"))
+        Err(damage(&segment::path(self.dir, number), reached.offset, stop, MISSING))
     }
 
     fn damaged(&self, number: u64, offset: u64, reason: &str) -> Error {

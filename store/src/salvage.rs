@@ -132,8 +132,13 @@ fn salts() -> Result<Salts, Error> {
 impl Remains {
     /// Something is to be mended.
     pub fn is_damaged(&self) -> bool {
-        let is_bad = |piece: &Piece| piece.health != Health::Whole;
+        let is_bad = |piece: &Piece| !piece.bad.is_empty();
         !self.torn().is_empty() || self.pieces.iter().any(is_bad) || self.holes().next().is_some()
+    }
+
+    /// Frames from the first to the last that is there, those that miss among them.
+    pub fn frames(&self) -> u64 {
+        self.pieces.last().map_or(0, |piece| piece.end.position)
     }
 
     /// Runs that are whole.

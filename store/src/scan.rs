@@ -228,11 +228,27 @@ pub(crate) fn durable_past(bytes: &[u8], segment: u64, from: usize, place: (u64,
     None
 }
 
+/// What stands from `at` on in the newest segment, of `size` bytes, was not durable as far as its file shows: it may be
+/// cut. A footer that begins at `at` does not make it durable: it is synced after all else and may be half there.
+pub(crate) fn is_tail(bytes: &[u8], at: &Point, size: u64) -> bool {
+    let from = at.offset as usize;
+    durable_past(bytes, at.segment, from, (at.segment, at.offset)).is_none()
+        && !was_durable(bytes, from, size)
+}
+
+/// A footer stands at `at`, or at least its first or its last bytes.
+pub(crate) fn has_footer(bytes: &[u8], at: u64) -> bool {
+    bytes.get(at as usize + frame::ENVELOPE) == Some(&Tag::Footer.byte()) || trailer(bytes).is_some()
+}
+
+/// The offset of the footer that the last bytes of the file name, if they do.
+pub(crate) fn trailer(bytes: &[u8]) -> Option<u64> {
+    index::footer_offset(bytes.get(bytes.len().checked_sub(TRAILER)?..)?)
+}
+
 /// What stands at `at` in a segment of `size` bytes was durable, as the file itself shows: its footer stands further
 /// on, or a group begins there in a file that was shortened, which a writer does only where a group ends.
 pub(crate) fn was_durable(bytes: &[u8], at: usize, size: u64) -> bool {
     let is_group = bytes.get(at + frame::ENVELOPE) == Some(&Tag::Group.byte());
-    let trailer = bytes.len().checked_sub(TRAILER).and_then(|from| bytes.get(from..));
-    let footer = trailer.and_then(index::footer_offset);
-    footer.is_some_and(|footer| footer > at as u64) || (is_group && (bytes.len() as u64) < size)
+    trailer(bytes).is_some_and(|footer| footer > at as u64) || (is_group && (bytes.len() as u64) < size)
 }

@@ -6,18 +6,19 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use crate::bytes::is_zero;
 use crate::frame::{
-    self, Bad, Frame, Point, REWRITTEN_HEAD_BLOCK, Rewritten, SALT, SegmentHead, Tag, decode_puts,
+    self, Bad, Frame, Point, REWRITTEN_HEAD_BLOCK, Rewritten, SALT, SegmentHead, decode_puts,
 };
 use crate::fs::{Fs, RealFs, error};
 use crate::index::{Growing, Place};
 use crate::journal::JOURNAL_DIR;
 use crate::link::payload_hash;
 use crate::purge::REWRITTEN;
-use crate::recover::{Cut, describe, first_group, newer, read_segment};
+use crate::recover::{Cut, MISSING, WRONG_FOOTER, describe, first_group, newer, read_segment};
 use crate::rewrite::named;
 use crate::salvage::{Hole, SALVAGED, holes};
-use crate::scan::{Broken, Bytes, Group, Stop, group_at, kept_in};
+use crate::scan::{Broken, Bytes, Group, Stop, group_at, has_footer, is_tail, kept_in, trailer};
 use crate::segment;
 use crate::{Error, Hash, Head, RunKey, Seq, Stream, heads};
 
@@ -196,6 +197,7 @@ impl<'a> Verifier<'a> {
         self.report.segments += 1;
         let mut index = Growing::default();
         let size = head.map_or(0, |head| head.size);
+        let mut is_read_through = head.is_some();
         loop {
             if limit.is_some_and(|limit| at.offset >= limit.offset) {
                 break;
@@ -209,13 +211,14 @@ impl<'a> Verifier<'a> {
                 }
                 Err(Stop::Newer(version)) => return Err(newer(&segment::path(self.dir, number), version)),
                 Err(stop) => match self.stopped(bytes, &at, stop, size, limit.is_some()) {
-                    Some(resumed) => at = resumed,
+                    Some(resumed) => (at, is_read_through) = (resumed, false),
                     None => break,
                 },
             }
         }
         self.report.end = at;
-        self.check_end(number, bytes, &at, &index, limit.as_ref());
+        let may_be_torn = is_read_through && limit.is_none() && is_tail(bytes, &at, size);
+        self.check_end(bytes, &at, &index, limit.as_ref(), may_be_torn);
         Ok(())
     }
 
@@ -243,7 +246,7 @@ impl<'a> Verifier<'a> {
                 Err(Stop::Footer) => break,
                 Err(Stop::Newer(version)) => return Err(newer(&segment::path(self.dir, number), version)),
                 Err(Stop::End) => {
-                    self.find(number, at.offset, None, "records are missing");
+                    self.find(number, at.offset, None, MISSING);
                     break;
                 }
                 Err(Stop::Broken(broken)) => {
@@ -254,7 +257,7 @@ impl<'a> Verifier<'a> {
         }
         let footer = index.to_index().to_footer_at(&rewritten.end, at.offset);
         if bytes.get(at.offset as usize..) != Some(&footer[..]) {
-            self.find(number, at.offset, None, "the footer does not say where the records are");
+            self.find(number, at.offset, None, WRONG_FOOTER);
         }
         if next.is_none_or(|next| next.from != rewritten.end) {
             self.find(number, 0, None, "the next segment does not continue where this one ended");
@@ -288,24 +291,15 @@ impl<'a> Verifier<'a> {
             Stop::Broken(broken) => broken,
             Stop::Footer => return None,
             Stop::End | Stop::Newer(_) => {
-                let reason = "records are missing".to_owned();
+                let reason = MISSING.to_owned();
                 Broken { offset: at.offset, reason, record: None }
             }
         };
         let resumed = self.resume(number, bytes, at.offset as usize + 1);
-        // Is it where nothing durable was ever lost?
-        let is_tail = !must_go_on
-            && crate::scan::durable_past(bytes, number, at.offset as usize, (number, at.offset)).is_none()
-            && !ends_with_footer(bytes)
-            && !crate::scan::was_durable(bytes, at.offset as usize, size);
-        if is_tail {
-            let is_written =
-                bytes.get(at.offset as usize..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0));
-            self.report.tail = is_written.then(|| Cut {
-                segment: segment::path(self.dir, number),
-                offset: broken.offset,
-                reason: describe(&broken.reason, broken.record),
-            });
+        if !must_go_on && is_tail(bytes, at, size) {
+            if !is_zero(bytes.get(at.offset as usize..).unwrap_or_default()) {
+                self.torn(number, broken.offset, describe(&broken.reason, broken.record));
+            }
             return None;
         }
         self.find(number, broken.offset, broken.record, &broken.reason);
@@ -343,12 +337,11 @@ impl<'a> Verifier<'a> {
     fn no_groups(&mut self, number: u64, bytes: &[u8], is_continued: bool) {
         if is_continued {
             self.find(number, 0, None, "the segment holds nothing, but the next one continues it");
-        } else if ends_with_footer(bytes) {
+        } else if trailer(bytes).is_some() {
             self.find(number, 0, None, "the segment has a footer and no group");
         } else if let Some(offset) = bytes.iter().position(|byte| *byte != 0) {
-            let segment = segment::path(self.dir, number);
             let reason = "a segment without a whole group is not empty".to_owned();
-            self.report.tail = Some(Cut { segment, offset: offset as u64, reason });
+            self.torn(number, offset as u64, reason);
         }
     }
 
@@ -397,20 +390,34 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// The footer says what the groups say, and nothing follows it.
-    fn check_end(&mut self, number: u64, bytes: &[u8], end: &Point, index: &Growing, limit: Option<&Point>) {
+    /// The footer says what the groups say, and nothing follows it. One that may be torn is written again by an open.
+    fn check_end(
+        &mut self,
+        bytes: &[u8],
+        end: &Point,
+        index: &Growing,
+        limit: Option<&Point>,
+        may_be_torn: bool,
+    ) {
+        let number = end.segment;
         if let Some(limit) = limit.filter(|limit| *limit != end && !self.is_lost) {
             let reason =
                 format!("it ends at offset {}, not at {} as the next one says", end.offset, limit.offset);
             self.find(number, end.offset, None, &reason);
         }
-        let has_tag = bytes.get(end.offset as usize + frame::ENVELOPE) == Some(&Tag::Footer.byte());
-        if self.is_lost || !(has_tag || ends_with_footer(bytes)) {
+        let is_right = || bytes.get(end.offset as usize..) == Some(&index.to_index().to_footer(end)[..]);
+        if self.is_lost || !has_footer(bytes, end.offset) || is_right() {
             return;
         }
-        if bytes.get(end.offset as usize..) != Some(&index.to_index().to_footer(end)[..]) {
-            self.find(number, end.offset, None, "the footer does not say where the records are");
+        if !may_be_torn {
+            self.find(number, end.offset, None, WRONG_FOOTER);
+        } else if self.report.tail.is_none() {
+            self.torn(number, end.offset, WRONG_FOOTER.to_owned());
         }
+    }
+
+    fn torn(&mut self, number: u64, offset: u64, reason: String) {
+        self.report.tail = Some(Cut { segment: segment::path(self.dir, number), offset, reason });
     }
 
     fn find(&mut self, number: u64, offset: u64, record: Option<(Stream, Seq)>, reason: &str) {
@@ -436,9 +443,4 @@ impl<'a> Verifier<'a> {
         report.heads = self.chains.into_iter().filter(|(stream, _)| !is_purged(*stream)).collect();
         report
     }
-}
-
-fn ends_with_footer(bytes: &[u8]) -> bool {
-    let trailer = bytes.len().checked_sub(crate::index::TRAILER).and_then(|at| bytes.get(at..));
-    trailer.and_then(crate::index::footer_offset).is_some()
 }

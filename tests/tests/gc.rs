@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use engine::batch::{BatchRun, Defaults, JobsFile, Options};
+use engine::batch::{BatchRun, Defaults, JobsFile, Mended, Options};
 use engine::gc::{Reclaimed, Retention};
 use engine::provider::Rehearsal;
 use engine::query::{self, Filter, Status};
@@ -207,6 +207,17 @@ async fn nothing_that_was_done_is_done_again() {
     assert_eq!(engine.journal().unwrap().stats().frames, frames);
     assert_eq!(listed(&engine), []);
     assert_eq!(std::fs::read_to_string(dir.path().join("results.jsonl")).unwrap().lines().count(), 1);
+    // A line that a crash has kept from the file is written from what is left, and says so.
+    std::fs::write(dir.path().join("results.jsonl"), "").unwrap();
+    assert_eq!(batch().unwrap().mended().added, 1);
+    let line = std::fs::read_to_string(dir.path().join("results.jsonl")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let error = "the run was purged before this line was written; only its outcome is known";
+    assert_eq!(
+        (&line["custom_id"], &line["outcome"], &line["ended_at"], &line["error"]),
+        (&json!("a"), &json!("completed"), &json!(null), &json!(error))
+    );
+    assert_eq!(batch().unwrap().mended(), &Mended::default(), "it is confirmed like any other");
     // Another version of the line is refused as ever.
     std::fs::write(&jobs, r#"{"custom_id":"a","prompt":"other","model":"m","tools":["talk"]}"#).unwrap();
     let refused = batch().map(drop).unwrap_err().to_string();

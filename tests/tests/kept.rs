@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use engine::doctor::Level;
 use engine::provider::Rehearsal;
 use engine::query::{self, Filter, Status};
 use engine::{Engine, Entry, Job, JournalView, Rest, replay, salvage};
@@ -162,6 +163,21 @@ fn misses_an_end(dir: &Path) -> bool {
     journal.findings.is_empty() && known.is_some_and(|known| known > journal.end.position)
 }
 
+/// Verify, doctor and open agree on whether the newest segment is damaged.
+fn agree(files: &Files) {
+    let dir = lay(files);
+    let findings = store::verify(dir.path()).unwrap().findings;
+    let checks = engine::doctor::examine(dir.path(), Millis(7));
+    let is_bad = |check: &engine::doctor::Check| check.about == "journal" && check.level == Level::Bad;
+    let refused = try_open(dir.path()).map(drop);
+    let is_refused = matches!(refused, Err(engine::Error::Store(store::Error::Damaged { .. })));
+    assert_eq!(
+        (checks.iter().any(is_bad), is_refused),
+        (!findings.is_empty(), !findings.is_empty()),
+        "{findings:?}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_file_changes_the_whole_runs_are_read_saved_and_go_on() {
     let made = tempfile::tempdir().unwrap();
@@ -177,6 +193,9 @@ async fn whatever_file_changes_the_whole_runs_are_read_saved_and_go_on() {
             let mut files = files.clone();
             files.insert(path.clone(), changed);
             let dir = lay(&files);
+            if Some(path) == last {
+                agree(&files);
+            }
             if misses_an_end(dir.path()) {
                 // Looks like what a crash leaves, but the state knows of more.
                 let refused = try_open(dir.path()).map(drop);

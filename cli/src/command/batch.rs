@@ -8,7 +8,7 @@ use clap::Subcommand;
 use engine::batch::{self, BadLine, BatchRun, Defaults, Halt, JobsFile, NewCaps, Options, Standing, Summary};
 use engine::config::{Config, Overrides, Usd};
 use engine::query::{self, quoted};
-use engine::{CapReached, Engine};
+use engine::{CapReached, Engine, Found, Note};
 use model::Budget;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::owner::{Ended, Owner};
 use crate::progress::Meter;
 use crate::status::Status;
-use crate::text::count;
+use crate::text::{count, note_line};
 
 /// Jobs that are named one by one in a text.
 const NAMES_MAX: usize = 20;
@@ -210,11 +210,14 @@ impl Run {
         meter.end(&summary.progress);
         let words = |raised: Option<CapReached>| format!("batch run {}", self.words(raised));
         let next = context.next(&words(None));
+        let report = engine.report();
+        let found = calls_found(&report);
         if self.json {
             let mut output = context.output();
-            output.json(&to_json(&summary, &name, &results, stopped))?;
+            output.json(&to_json(&summary, &name, &results, stopped, &found))?;
             output.flush()?;
         }
+        say_found(&found);
         say_end(context, &engine, &summary)?;
         if let Some(reached) = summary.cap_reached {
             say_cap(&summary, &reached, &context.next(&words(Some(reached))));
@@ -286,6 +289,9 @@ fn say_mended(batch: &BatchRun, results: &std::path::Path) {
     for (line, reason) in mended.dropped.iter().take(NAMES_MAX) {
         say(&format!("{}: line {line} was removed: {reason}", results.display()));
     }
+    if let more @ 1.. = mended.dropped.len().saturating_sub(NAMES_MAX) {
+        say(&format!("{}: {} removed", results.display(), count(more as u64, "more line")));
+    }
     if let Some(kept) = &mended.kept {
         say(&format!("the file as it was is kept: {}", kept.display()));
     }
@@ -328,6 +334,30 @@ fn say_end(context: &Context, engine: &Engine, summary: &Summary) -> Result<(), 
     Ok(())
 }
 
+/// What was found of calls that an earlier engine had under way, in the order of the report.
+fn calls_found(notes: &[Note]) -> Vec<(Found, Vec<&Note>)> {
+    let of = |found: Found| (found, notes.iter().filter(|note| note.found == found).collect());
+    let kinds = [Found::Adopted, Found::Collected, Found::Repeated, Found::Unknown].map(of);
+    kinds.into_iter().filter(|(_, notes): &(Found, Vec<&Note>)| !notes.is_empty()).collect()
+}
+
+fn say_found(found: &[(Found, Vec<&Note>)]) {
+    for (found, notes) in found {
+        for note in notes.iter().take(NAMES_MAX) {
+            say(&note_line(note));
+        }
+        if let more @ 1.. = notes.len().saturating_sub(NAMES_MAX) {
+            say(&format!("{:<9} and {more} more", found.name()));
+        }
+    }
+}
+
+/// Numbers by kind; null if nothing was found.
+fn found_json(found: &[(Found, Vec<&Note>)]) -> Value {
+    let counts = found.iter().map(|(found, notes)| (found.name().to_owned(), notes.len().into()));
+    if found.is_empty() { Value::Null } else { Value::Object(counts.collect()) }
+}
+
 /// Jobs that the batch's cap has parked are named once, together.
 fn say_cap(summary: &Summary, reached: &CapReached, next: &str) {
     let parked =
@@ -360,7 +390,13 @@ fn counted(summary: &Summary) -> Vec<(&'static str, u64)> {
     counts
 }
 
-fn to_json(summary: &Summary, batch: &str, results: &std::path::Path, stopped: Option<Status>) -> Value {
+fn to_json(
+    summary: &Summary,
+    batch: &str,
+    results: &std::path::Path,
+    stopped: Option<Status>,
+    found: &[(Found, Vec<&Note>)],
+) -> Value {
     let counts: serde_json::Map<String, Value> =
         counted(summary).into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
     let parked = summary.jobs.iter().filter_map(|(custom_id, run, standing)| match standing {
@@ -386,7 +422,7 @@ fn to_json(summary: &Summary, batch: &str, results: &std::path::Path, stopped: O
     json!({
         "batch": batch, "jobs": summary.progress.total, "done": summary.progress.done, "counts": counts,
         "parked": parked.collect::<Vec<_>>(), "halted": summary.is_halted, "stopped": stopped.is_some(),
-        "cap_reached": cap_reached, "results": results,
+        "cap_reached": cap_reached, "found": found_json(found), "results": results,
     })
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use engine::config::Overrides;
 use engine::doctor::{Check, Level, examine};
-use engine::salvage::{Saved, salvage};
+use engine::salvage::{Losses, Saved, salvage};
 use engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 use store::{JournalStore, Options};
@@ -20,8 +20,9 @@ use crate::text::{clean, count};
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
-It changes nothing, but for --rebuild and --salvage. Without them it says what a salvage would find. Ends with 3 if the
-journal is damaged, with 8 if something else keeps an engine from working, with 0 otherwise.
+It changes nothing, but for --rebuild and --salvage. Without them it says what a salvage would find.
+Ends with 3 if the journal is damaged, with 2 if the configuration is not valid, with 8 if something
+else keeps an engine from working, with 0 otherwise.
 
 Example:
   sprag doctor")]
@@ -56,7 +57,10 @@ impl Doctor {
         let mut checks = examine(context.dir(), SystemClock.now());
         checks.push(configuration(context));
         if self.rebuild {
-            checks.push(rebuild(context)?);
+            // What was wrong with the state is wrong no more.
+            let rebuilt = rebuild(context)?;
+            checks.retain(|check| check.about != rebuilt.about);
+            checks.push(rebuilt);
         }
         let mut output = context.output();
         if self.json {
@@ -133,6 +137,7 @@ fn rebuild(context: &Context) -> Result<Check, Failure> {
 fn save(context: &Context, is_json: bool) -> Result<Status, Failure> {
     has_journal(context)?;
     let Saved { segments, losses } = salvage(context.dir(), SystemClock.now())?;
+    let is_untouched = segments.is_empty();
     let mut output = context.output();
     if is_json {
         let segments: Vec<Value> = segments
@@ -141,7 +146,7 @@ fn save(context: &Context, is_json: bool) -> Result<Status, Failure> {
             .collect();
         output.json(&json!({ "segments": segments, "losses": losses }))?;
         output.flush()?;
-        return Ok(Status::Done);
+        return Ok(status_of_salvage(&losses, is_untouched));
     }
     if segments.is_empty() {
         output.line("nothing to mend")?;
@@ -168,8 +173,26 @@ fn save(context: &Context, is_json: bool) -> Result<Status, Failure> {
         Some(records) => output.line(format!("{} lost that nothing names", count(records, "more record")))?,
         None => output.line("nobody can say how many records were lost at the end")?,
     }
+    if losses.beyond > 0 {
+        output.line(format!(
+            "{} that were acknowledged are missing at the end: what they did may be done again",
+            count(losses.beyond, "more record")
+        ))?;
+        if is_untouched {
+            output.line(format!("next: {}, only if there is no copy", context.next("doctor --rebuild")))?;
+        }
+    }
     output.flush()?;
-    Ok(Status::Done)
+    Ok(status_of_salvage(&losses, is_untouched))
+}
+
+/// An end that is missing as a whole is nothing that can be mended; the next open refuses it until the state is rebuilt.
+fn status_of_salvage(losses: &Losses, is_untouched: bool) -> Status {
+    match losses.beyond {
+        0 => Status::Done,
+        _ if is_untouched => Status::Store,
+        _ => Status::Damage,
+    }
 }
 
 fn to_json(check: &Check) -> Value {

@@ -32,9 +32,9 @@ pub(crate) struct Ls {
     /// Only runs with this label; may be given more than once
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     labels: Vec<(String, String)>,
-    /// Most runs
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    limit: usize,
+    /// Most runs; 0 for all [default: 100, and stderr says if there are more]
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
     /// Print the list as JSON
     #[arg(long)]
     json: bool,
@@ -47,10 +47,17 @@ impl Ls {
             batch: self.batch,
             session: self.session,
             labels: self.labels.into_iter().collect(),
-            limit: self.limit,
+            // One more than are shown tells whether there are more.
+            limit: self.limit.unwrap_or(LIMIT_DEFAULT + 1),
         };
         let request = Request::Ls { filter: filter.clone() };
-        let list = context.ask(&request, |store| query::list(store, &filter))?;
+        let mut list = context.ask(&request, |store| query::list(store, &filter))?;
+        let found = list.as_array_mut().filter(|_| self.limit.is_none());
+        let has_more = found.is_some_and(|runs| {
+            let has_more = runs.len() > LIMIT_DEFAULT;
+            runs.truncate(LIMIT_DEFAULT);
+            has_more
+        });
         let mut output = context.output();
         if self.json {
             output.json(&list)?;
@@ -60,6 +67,12 @@ impl Ls {
             output.rows(&HEAD, rows)?;
         }
         output.flush()?;
+        if has_more {
+            let _ = writeln!(
+                std::io::stderr(),
+                "the newest {LIMIT_DEFAULT} runs are shown and there are more; --limit 0 shows all"
+            );
+        }
         if list.as_array().is_some_and(Vec::is_empty) && !self.json {
             // Not an error, and nothing for a pipe.
             let is_filtered = filter.status.is_some()
@@ -80,6 +93,8 @@ impl Ls {
 }
 
 const HEAD: [&str; 8] = ["RUN", "STATUS", "TURNS", "UPDATED", "MODEL", "JOB", "SESSION", "WAITING FOR"];
+/// Runs that are shown if nobody says how many.
+const LIMIT_DEFAULT: usize = 100;
 /// Digits of a run id that a table has; nearly always more than enough to name it.
 const DIGITS: usize = 12;
 /// Characters of a name that a table has.

@@ -17,7 +17,7 @@ use crate::text::count;
 pub(crate) struct Replay {
     /// The run: its id, or the beginning of it
     run: String,
-    /// Stop after this record, and show the state there
+    /// Stop after this record, and show the phase there
     #[arg(long, value_name = "SEQ")]
     at: Option<u64>,
     /// Print the events that the records make visible
@@ -34,6 +34,12 @@ impl Replay {
         let run = query::find_run(&*store, &self.run)?;
         let replay =
             engine::replay(&*store, run, self.at).map_err(|error| Failure::from(error).while_checking())?;
+        if let (Some(at), None) = (self.at, &replay.difference)
+            && at >= replay.records
+        {
+            let last = replay.records.saturating_sub(1);
+            return Err(Failure::usage(format!("run {run} has no record {at}; its last one is {last}")));
+        }
         let mut output = context.output();
         if self.events {
             let mut reader = EventReader::open(Arc::clone(&store), run, None)?;

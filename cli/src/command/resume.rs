@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::owner::{Ended, Owner, rest_of};
 use crate::status::Status;
-use crate::text::{count, lost_words};
+use crate::text::{count, lost_words, note_line};
 
 /// Lines of each kind that the report has in a text.
 const LINES_MAX: usize = 20;
@@ -138,9 +138,7 @@ impl Report {
             let Some(count) = self.counts.get_mut(note.found as usize) else { continue };
             *count += 1;
             if *count <= LINES_MAX {
-                let call = note.call.map(|(turn, call)| format!("/{turn}.{call}")).unwrap_or_default();
-                let place = format!("{}{call}", note.run);
-                self.output.line(format!("{:<9} {place}  {}", note.found.name(), note.reason))?;
+                self.output.line(note_line(&note))?;
             }
         }
         self.output.flush()

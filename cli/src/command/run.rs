@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::config::{Overrides, Usd};
 use engine::{EventReader, Job, Place, Rest, RunHandle, query};
@@ -15,8 +16,11 @@ use crate::failure::Failure;
 use crate::owner::{Ended, Owner, rest_of};
 use crate::screen::Screen;
 use crate::status::Status;
-use crate::text::{count, field, lost_words};
+use crate::text::{count, field, lost_words, tokens_in};
 use model::guard::retry::ThinkingLevel;
+
+/// How often the watch looks whether the run waits for its model.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Start one run in the current directory and watch it
 #[derive(Debug, clap::Args)]
@@ -42,7 +46,7 @@ pub(crate) struct Run {
     /// Idempotency key: repeated with the same key, the same run is watched
     #[arg(long, value_name = "K")]
     key: Option<String>,
-    /// Wall-clock limit, like 90s, 15m or 48h; 0 for none
+    /// Wall-clock limit: seconds, or like 90s, 15m or 48h; 0 for none
     #[arg(long, value_name = "TIME", value_parser = duration_s)]
     timeout: Option<u64>,
     /// Most turns; 0 for no cap
@@ -196,6 +200,7 @@ async fn watch(
         engine.resume(Some(&[handle.id]))?;
     }
     let mut shown = None;
+    let (mut looks, mut seen) = (tokio::time::interval(LOOK_EVERY), 0);
     let work = async {
         let mut events = Box::pin(handle.events(None)?);
         loop {
@@ -209,6 +214,7 @@ async fn watch(
                     None => break,
                 },
                 () = engine.rested() => break,
+                _ = looks.tick() => seen = show_wait(&handle, seen, screen)?,
             }
         }
         // The last event is published before its driver has settled.
@@ -227,6 +233,21 @@ async fn watch(
         Ok(()) | Err(Failure::ClosedPipe) => Ok((handle, ended)),
         Err(failure) => Err(failure),
     }
+}
+
+/// Says why the run waits before it asks its model again, which no event tells. `seen` records were looked at before;
+/// answers how many are now.
+fn show_wait(run: &RunHandle, seen: u64, screen: &mut Screen) -> Result<u64, Failure> {
+    let mut newest = None;
+    for row in query::journal(&**run.engine().store(), run.id, seen)? {
+        newest = Some(row?);
+    }
+    let Some(row) = newest else { return Ok(seen) };
+    // Of a wait that is over there is nothing to say.
+    if row.input == "model_failed" && row.after.is_some_and(|phase| phase.ends_with("backoff)")) {
+        screen.aside(&format!("no answer: {}", row.details))?;
+    }
+    Ok(row.seq.saturating_add(1))
 }
 
 /// Shows what was committed and not shown yet.
@@ -254,11 +275,12 @@ fn say_end(
     let view = query::show(&**store, run.id)?;
     let view = serde_json::to_value(view).unwrap_or_default();
     let number = |pointer: &str| view.pointer(pointer).and_then(Value::as_u64).unwrap_or_default();
+    let cached = number("/usage/cache_read").saturating_add(number("/usage/cache_write"));
     let style = screen.style();
     let mut facts = vec![
         count(number("/turns"), "turn"),
         count(number("/counters/tool_calls"), "tool call"),
-        format!("{} tokens in, {} out", number("/usage/input"), number("/usage/output")),
+        format!("{} in, {} out", tokens_in(number("/usage/input"), cached), number("/usage/output")),
     ];
     let usd = view.get("usd").and_then(Value::as_f64).unwrap_or_default();
     match field(&view, "usd_is") {

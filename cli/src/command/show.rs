@@ -38,19 +38,27 @@ impl Show {
     }
 }
 
+/// What [`plain`] says of nothing.
+const NONE: &str = "-";
 /// The most turns that a person is shown; programs get all there are.
 const TURNS_SHOWN_MAX: usize = 20;
 
-/// Plain fields first; then each group of fields below its name.
+/// Plain fields first; then each group of fields below its name. What is none, and in a group also what is zero, is left
+/// out; programs get it.
 fn write(output: &mut Output, fields: &Map<String, Value>) -> io::Result<()> {
     let style = output.style;
     let (groups, singles): (Vec<_>, Vec<_>) = fields.iter().partition(|(_, value)| is_group(value));
+    let singles: Vec<_> = singles.into_iter().filter(|(_, value)| plain(value) != NONE).collect();
     let width = width(singles.iter().map(|(name, _)| name.as_str()));
     for (name, value) in singles {
         let text = if name == "status" { style.status(&plain(value)) } else { gist(&plain(value)) };
         output.line(format!("{}{text}", style.dim(format!("{name:<width$}"))))?;
     }
     for (name, value) in groups {
+        let leaves = value.as_object().map(|fields| leaves(name, fields)).unwrap_or_default();
+        if value.is_object() && leaves.is_empty() {
+            continue;
+        }
         output.line(format!("\n{}", style.bold(name)))?;
         if name == "turn_table" {
             turns(output, value.as_array().map_or(&[], Vec::as_slice))?;
@@ -59,10 +67,9 @@ fn write(output: &mut Output, fields: &Map<String, Value>) -> io::Result<()> {
         for item in value.as_array().into_iter().flatten() {
             output.line(format!("  {}", one_line(item)))?;
         }
-        let leaves = value.as_object().map(leaves).unwrap_or_default();
         let width = self::width(leaves.iter().map(|(name, _)| name.as_str()));
-        for (name, value) in leaves {
-            output.line(format!("  {}{}", style.dim(format!("{name:<width$}")), plain(value)))?;
+        for (name, text) in leaves {
+            output.line(format!("  {}{text}", style.dim(format!("{name:<width$}"))))?;
         }
     }
     Ok(())
@@ -107,8 +114,8 @@ const TURN_COLUMNS: [(&str, &str); 13] = [
 fn cells(turn: &Value) -> Vec<String> {
     let cell = |(_, path): &(&str, &str)| {
         let value = turn.pointer(path).unwrap_or(&Value::Null);
-        let is_none = value.as_f64() == Some(0.0) && !matches!(*path, "/turn" | "/model_calls" | "/usd");
-        let text = if is_none { "-".to_owned() } else { gist(&plain(value)) };
+        let is_shown = matches!(*path, "/turn" | "/model_calls" | "/usd");
+        let text = if is_none(value) && !is_shown { NONE.to_owned() } else { gist(&plain(value)) };
         match field(turn, "usd_is") {
             sure @ ("estimated" | "unknown") if *path == "/usd" => format!("{text} ({sure})"),
             _ => text,
@@ -130,8 +137,18 @@ fn width<'a>(names: impl Iterator<Item = &'a str>) -> usize {
     names.map(str::len).max().unwrap_or(0) + 2
 }
 
-/// The fields of a group; those of a group in it carry both names.
-fn leaves(fields: &Map<String, Value>) -> Vec<(String, &Value)> {
+/// True for what there is none of.
+fn is_none(value: &Value) -> bool {
+    match value {
+        Value::Bool(is_so) => !is_so,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Null | Value::Array(_) | Value::Object(_) => plain(value) == NONE,
+    }
+}
+
+/// The fields of a group that say something; those of a group in it carry both names. A limit of 0 is none.
+fn leaves(group: &str, fields: &Map<String, Value>) -> Vec<(String, String)> {
     let mut leaves = Vec::new();
     for (name, value) in fields {
         match value {
@@ -143,7 +160,12 @@ fn leaves(fields: &Map<String, Value>) -> Vec<(String, &Value)> {
             }
         }
     }
-    leaves
+    let text = |value: &Value| match is_none(value) {
+        true if group == "limits" => Some("no cap".to_owned()),
+        true => None,
+        false => Some(plain(value)),
+    };
+    leaves.into_iter().filter_map(|(name, value)| Some((name, text(value)?))).collect()
 }
 
 fn one_line(item: &Value) -> String {

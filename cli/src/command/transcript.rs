@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::status::Status;
-use crate::text::{clean, content_text, field, gist};
+use crate::text::{clean, field, gist};
 
 /// Print the messages of a run, from the journal alone
 #[derive(Debug, clap::Args)]
@@ -45,6 +45,8 @@ fn write(output: &mut Output, message: &Value) -> std::io::Result<()> {
         "toolResult" if message["isError"] == true => {
             style.bad(format!("{} failed", field(message, "toolName")))
         }
+        "assistant" if field(message, "stopReason") == "error" => style.bad("assistant failed"),
+        "assistant" if field(message, "stopReason") == "aborted" => style.bad("assistant aborted"),
         "toolResult" => style.bold(format!("{} answers", field(message, "toolName"))),
         "custom" => style.bold(field(message, "customType")),
         role => style.bold(role),
@@ -63,9 +65,10 @@ fn write(output: &mut Output, message: &Value) -> std::io::Result<()> {
     }
     let error = field(message, "errorMessage");
     if !error.is_empty() {
-        indented(output, &style.bad(clean(error)))?;
+        // Words of the provider or the engine, not of the model.
+        indented(output, &style.bad(format!("error: {}", clean(error))))?;
     }
-    if content_text(&message["content"]).ends_with('\n') { Ok(()) } else { output.line("") }
+    output.line("")
 }
 
 fn indented(output: &mut Output, text: &str) -> std::io::Result<()> {

@@ -1,5 +1,6 @@
 //! `sprag verify`: checks every byte of the journal.
 
+use engine::doctor::stream_name;
 use model::RunId;
 use serde_json::{Value, json};
 use store::{Finding, Report, RunKey, Seq, Stream};
@@ -95,7 +96,7 @@ fn write(output: &mut Output, report: &Report, runs: &[(RunId, store::Head)]) ->
     for finding in &report.findings {
         let Finding { segment, offset, record, reason } = finding;
         let record = match record {
-            Some((stream, seq)) => format!(", record {seq} of {}", name(*stream)),
+            Some((stream, seq)) => format!(", record {seq} of {}", stream_name(*stream)),
             None => String::new(),
         };
         output.line(format!(
@@ -143,14 +144,5 @@ fn write(output: &mut Output, report: &Report, runs: &[(RunId, store::Head)]) ->
 }
 
 fn place(record: Option<(Stream, Seq)>) -> (Option<String>, Option<Seq>) {
-    (record.map(|(stream, _)| name(stream)), record.map(|(_, seq)| seq))
-}
-
-fn name(stream: Stream) -> String {
-    match stream {
-        Stream::Run(run) => format!("run {}", RunId(run.0)),
-        Stream::Inbox(run) => format!("the inbox of run {}", RunId(run.0)),
-        Stream::Own(0) => "the store's opens and closes".to_owned(),
-        Stream::Own(number) => format!("the store's stream {number}"),
-    }
+    (record.map(|(stream, _)| stream_name(stream)), record.map(|(_, seq)| seq))
 }

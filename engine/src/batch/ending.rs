@@ -11,12 +11,16 @@ use store::{Record, Store, Stream};
 use crate::clock::rfc3339;
 use crate::driver::{decode_moved, read_first};
 use crate::error::Error;
+use crate::gc::Tomb;
 use crate::job::{JobFacts, Meta};
 use crate::keys;
 use crate::query::UsdIs;
 
 /// Records read at once, from the end of a chain.
 const PAGE: u64 = 16;
+
+/// Error of a line that was never written while its run was there.
+const PURGED: &str = "the run was purged before this line was written; only its outcome is known";
 
 /// One line of a results file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,10 +48,10 @@ pub struct ResultLine {
     /// How sure that is; left out if every token was counted.
     #[serde(default, skip_serializing_if = "UsdIs::is_counted")]
     pub usd_is: UsdIs,
-    /// When it was accepted.
-    pub started_at: String,
-    /// When it ended.
-    pub ended_at: String,
+    /// When it was accepted; none if that is not known any more.
+    pub started_at: Option<String>,
+    /// When it ended; none if that is not known any more.
+    pub ended_at: Option<String>,
     /// Why it ended; none if it completed.
     pub error: Option<String>,
     /// Hash of the record that ended it.
@@ -125,13 +129,37 @@ impl Ending {
             },
             usd: spent.usage.usd_micros as f64 / 1e6,
             usd_is: UsdIs::of_run(&facts, core),
-            started_at: rfc3339(model::Millis(meta.submitted_at_ms)),
-            ended_at: rfc3339(core.clock),
+            started_at: Some(rfc3339(model::Millis(meta.submitted_at_ms))),
+            ended_at: Some(rfc3339(core.clock)),
             error: (*outcome != Outcome::Completed)
                 .then(|| reason.as_ref().map_or_else(|| outcome.name().to_owned(), ToString::to_string)),
             journal_head: tail.head.to_string(),
         };
         Ok(Some(Self { place, line }))
+    }
+
+    /// What is left to say of a job whose run was purged before its line was written; none if it was not.
+    pub(super) fn of_purged(store: &dyn Store, custom_id: &str, run: RunId) -> Result<Option<Self>, Error> {
+        let Some(tomb) = Tomb::of(store, run)? else { return Ok(None) };
+        let head = store.load(keys::run_key(run))?.head;
+        let line = ResultLine {
+            custom_id: custom_id.to_owned(),
+            run: run.to_string(),
+            outcome: tomb.outcome.name().to_owned(),
+            text: String::new(),
+            turns: 0,
+            tool_calls: 0,
+            model_calls: 0,
+            calls_lost: 0,
+            usage: TokenUsage::default(),
+            usd: 0.0,
+            usd_is: UsdIs::Unknown,
+            started_at: None,
+            ended_at: None,
+            error: Some(PURGED.to_owned()),
+            journal_head: head.map(|head| head.hash.to_string()).unwrap_or_default(),
+        };
+        Ok(Some(Self { place: 0, line }))
     }
 }
 

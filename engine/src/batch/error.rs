@@ -5,6 +5,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use model::RunId;
+
 /// A batch's failure.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -35,6 +37,15 @@ pub enum Error {
     /// Two files that must not be the same are.
     #[error("{0} is the file of jobs; name another with {1}")]
     SameFile(PathBuf, &'static str),
+    /// The results file names a run that this store has never had.
+    #[error(
+        "{file} holds results of another store (run {1}); name another with --results, or the --data they came from",
+        file = .0.display()
+    )]
+    OtherStore(PathBuf, RunId),
+    /// The results file holds no result.
+    #[error("{file} holds something else than results; name another with --results", file = .0.display())]
+    NoResults(PathBuf),
 }
 
 impl Error {

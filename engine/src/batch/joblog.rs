@@ -42,7 +42,7 @@ impl JobLog {
 
 /// The work is done in this process, which parallel calls `:`; nothing is sent, and the text is received.
 fn row(seq: usize, result: &ResultLine) -> String {
-    let (started, ended) = (seconds(&result.started_at), seconds(&result.ended_at));
+    let (started, ended) = (seconds(result.started_at.as_deref()), seconds(result.ended_at.as_deref()));
     let exit = match result.outcome.as_str() {
         "completed" => 0,
         "cancelled" => 5,
@@ -54,6 +54,7 @@ fn row(seq: usize, result: &ResultLine) -> String {
     format!("{seq}\t:\t{started:.3}\t{runtime:10.3}\t0\t{received}\t{exit}\t0\t{command}\n")
 }
 
-fn seconds(time: &str) -> f64 {
-    DateTime::parse_from_rfc3339(time).map_or(0.0, |time| time.timestamp_millis() as f64 / 1000.0)
+fn seconds(time: Option<&str>) -> f64 {
+    let time = time.and_then(|time| DateTime::parse_from_rfc3339(time).ok());
+    time.map_or(0.0, |time| time.timestamp_millis() as f64 / 1000.0)
 }

@@ -1,11 +1,11 @@
 //! The results file: each result line exactly once, whatever happened to the process that wrote it.
 //!
 //! Owns the file between two crashes. It believes no line that the store does not confirm, and it must never drop what it
-//! did not write without keeping the old file.
+//! did not write without keeping the old file, nor take over a file of results that are not this store's.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use model::RunId;
@@ -33,37 +33,50 @@ pub struct Mended {
     pub added: usize,
 }
 
+/// What a store says of a result line.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// It is how this run ended.
+    Right(RunId),
+    /// It is not how the run of its job ended, for this reason.
+    Wrong(String),
+    /// The store has never had this run, nor one of the line's job.
+    Foreign(RunId),
+}
+
 impl Results {
-    /// Opens the file, or makes it. Every line is parsed; `confirm` answers the run of a line that is right, or why it is
-    /// not. `each` is shown every line that stays, in order.
+    /// Opens the file, or makes it. Every line is parsed, and dropped unless `confirm` finds it right. A file that holds
+    /// results of another store, or something else than results, is refused as it is.
     pub(super) fn open(
         path: &Path,
-        confirm: impl Fn(&ResultLine) -> Result<Result<RunId, String>, crate::Error>,
-        mut each: impl FnMut(&ResultLine) -> Result<(), Error>,
+        confirm: impl Fn(&ResultLine) -> Result<Verdict, crate::Error>,
     ) -> Result<(Self, Mended), Error> {
         let bytes = read(path).map_err(Error::file("read", path))?;
         let mut mended = Mended::default();
         let mut written = HashSet::new();
         let mut good: Vec<&[u8]> = Vec::new();
-        let (mut is_torn, mut last) = (false, 0);
+        let (mut is_torn, mut last, mut is_ours) = (false, 0, bytes.is_empty());
         for (number, line) in (1..).zip(bytes.split_inclusive(|byte| *byte == b'\n')) {
             (is_torn, last) = (!line.ends_with(b"\n"), number);
-            let confirmed = match serde_json::from_slice::<ResultLine>(line) {
+            let parsed = serde_json::from_slice::<ResultLine>(line);
+            is_ours |= parsed.is_ok() || (is_torn && is_beginning(line));
+            let confirmed = match parsed {
                 Err(_) if is_torn => Err("it is not finished".to_owned()),
                 Err(error) => Err(format!("it is not a result line: {error}")),
                 Ok(result) => match confirm(&result)? {
-                    Ok(run) if written.insert(run) => {
-                        each(&result)?;
-                        Ok(())
-                    }
-                    Ok(_) => Err(format!("job `{}` has its line already", result.custom_id)),
-                    Err(reason) => Err(reason),
+                    Verdict::Right(run) if written.insert(run) => Ok(()),
+                    Verdict::Right(_) => Err(format!("job `{}` has its line already", result.custom_id)),
+                    Verdict::Wrong(reason) => Err(reason),
+                    Verdict::Foreign(run) => return Err(Error::OtherStore(path.to_owned(), run)),
                 },
             };
             match confirmed {
                 Ok(()) => good.push(line.trim_ascii_end()),
                 Err(reason) => mended.dropped.push((number, reason)),
             }
+        }
+        if !is_ours {
+            return Err(Error::NoResults(path.to_owned()));
         }
         if is_torn || !mended.dropped.is_empty() {
             let is_tail = |(number, _): &(usize, String)| is_torn && *number == last;
@@ -79,6 +92,16 @@ impl Results {
             sync_parent(path)?;
         }
         Ok((Self { path: path.to_owned(), file, written, is_dirty: false }, mended))
+    }
+
+    /// Shows every line of the file, in order.
+    pub(super) fn each(&self, mut show: impl FnMut(&ResultLine) -> Result<(), Error>) -> Result<(), Error> {
+        let read = |error: io::Error| Error::file("read", &self.path)(error);
+        for line in BufReader::new(File::open(&self.path).map_err(read)?).lines() {
+            let line = serde_json::from_str(&line.map_err(read)?).map_err(|error| read(error.into()))?;
+            show(&line)?;
+        }
+        Ok(())
     }
 
     /// True if the run has its line.
@@ -117,6 +140,13 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
+}
+
+/// True for what a crash may leave of a result line: its beginning, and zeros in place of what was not written.
+fn is_beginning(line: &[u8]) -> bool {
+    let zeros = line.iter().rev().take_while(|byte| **byte == 0).count();
+    let written = line.get(..line.len() - zeros).unwrap_or_default();
+    serde_json::from_slice::<ResultLine>(written).is_err_and(|error| error.is_eof())
 }
 
 /// The name beside a file.

@@ -15,7 +15,7 @@ use super::ending::{Ending, ResultLine};
 use super::joblog::JobLog;
 use super::jobs::{BadLine, JobsFile};
 use super::known::{Known, Standing, Tracked};
-use super::results::{Mended, Results};
+use super::results::{Mended, Results, Verdict};
 use super::{Error, Halt};
 use crate::budgets::{BatchCaps, CapReached};
 use crate::engine::Engine;
@@ -137,13 +137,12 @@ impl BatchRun {
             fresh.iter().try_for_each(|job| engine.check_priced(job))?;
         }
         let index: HashMap<RunId, usize> = tracked.iter().map(|job| job.run).zip(0..).collect();
+        let (results, mended) = Results::open(&options.results, |line| confirm(store, &options.batch, line))?;
         let mut joblog = options.joblog.as_deref().map(JobLog::create).transpose()?;
-        let confirm = |line: &ResultLine| confirm(store, &options.batch, line);
-        let each = |line: &ResultLine| match (&mut joblog, line.run.parse::<RunId>()) {
-            (Some(joblog), Ok(run)) => joblog.append(index.get(&run).map_or(0, |at| at + 1), line),
-            (Some(_), Err(_)) | (None, _) => Ok(()),
-        };
-        let (results, mended) = Results::open(&options.results, confirm, each)?;
+        if let Some(joblog) = &mut joblog {
+            let seq = |run: RunId| index.get(&run).map_or(0, |at| at + 1);
+            results.each(|line| joblog.append(line.run.parse().map_or(0, seq), line))?;
+        }
         let has_ended = |job: &&Tracked| matches!(job.standing, Standing::Ended(_));
         let ended_before = tracked.iter().filter(has_ended).count() as u64;
         let failed = tracked.iter().filter(|job| job.standing.is_failure()).count() as u64;
@@ -188,7 +187,10 @@ impl BatchRun {
         let mut missing = BTreeMap::new();
         for (at, job) in self.tracked.iter().enumerate() {
             if matches!(job.standing, Standing::Ended(_)) && !self.results.has(job.run) {
-                let ending = Ending::read(&*store, &self.options.batch, &job.custom_id, job.run)?;
+                let ending = match Ending::read(&*store, &self.options.batch, &job.custom_id, job.run)? {
+                    Some(ending) => Some(ending),
+                    None => Ending::of_purged(&*store, &job.custom_id, job.run)?,
+                };
                 missing.extend(ending.map(|ending| ((ending.place, at), ending)));
             }
         }
@@ -374,17 +376,22 @@ fn place_after(store: &dyn Store, batch: &str) -> Result<u64, Error> {
     Ok(ends.saturating_add(1))
 }
 
-/// The run of a result line, if the store says the same of it.
-fn confirm(store: &dyn Store, batch: &str, line: &ResultLine) -> Result<Result<RunId, String>, crate::Error> {
+/// What the store says of a result line. What was purged keeps the hash of its end.
+fn confirm(store: &dyn Store, batch: &str, line: &ResultLine) -> Result<Verdict, crate::Error> {
     let run = keys::batch_run(batch, &line.custom_id);
-    if line.run != run.to_string() {
-        return Ok(Err(format!("run {} is not that of job `{}` of this batch", line.run, line.custom_id)));
-    }
+    let named = line.run.parse::<RunId>().unwrap_or(run);
     let loaded = store.load(keys::run_key(run))?;
+    if loaded.head.is_none() && (named == run || store.load(keys::run_key(named))?.head.is_none()) {
+        return Ok(Verdict::Foreign(named));
+    }
+    if line.run != run.to_string() {
+        let reason = format!("run {} is not that of job `{}` of this batch", line.run, line.custom_id);
+        return Ok(Verdict::Wrong(reason));
+    }
     let head = loaded.head.filter(|_| loaded.is_ended).map(|head| head.hash.to_string());
     Ok(match head {
-        Some(head) if head == line.journal_head => Ok(run),
-        Some(_) => Err(format!("run {run} ended in another way")),
-        None => Err(format!("run {run} has not ended")),
+        Some(head) if head == line.journal_head => Verdict::Right(run),
+        Some(_) => Verdict::Wrong(format!("run {run} ended in another way")),
+        None => Verdict::Wrong(format!("run {run} has not ended")),
     })
 }

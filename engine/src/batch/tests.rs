@@ -9,7 +9,7 @@ use super::halt::Halt;
 use super::joblog::JobLog;
 use super::jobs::{BatchJob, Defaults, JobsFile};
 use super::known::Standing;
-use super::results::{Mended, Results};
+use super::results::{Mended, Results, Verdict};
 use super::run::{BatchRun, Options};
 use super::shared::shared_workspaces;
 use crate::config::Usd;
@@ -151,8 +151,8 @@ fn result(custom_id: &str) -> ResultLine {
         usage: TokenUsage::default(),
         usd: 0.25,
         usd_is: UsdIs::Counted,
-        started_at: "2026-01-01T00:00:00.000Z".to_owned(),
-        ended_at: "2026-01-01T00:00:01.500Z".to_owned(),
+        started_at: Some("2026-01-01T00:00:00.000Z".to_owned()),
+        ended_at: Some("2026-01-01T00:00:01.500Z".to_owned()),
         error: None,
         journal_head: "00".to_owned(),
     }
@@ -169,14 +169,18 @@ fn opened(before: &str) -> (Mended, String, Vec<String>) {
     std::fs::write(&path, before).unwrap();
     let confirm = |line: &ResultLine| {
         let is_ended = ["a", "b", "c"].contains(&line.custom_id.as_str());
-        Ok(if is_ended { Ok(line.run.parse::<RunId>().unwrap()) } else { Err("unknown".to_owned()) })
+        Ok(match is_ended {
+            true => Verdict::Right(line.run.parse::<RunId>().unwrap()),
+            false => Verdict::Wrong("unknown".to_owned()),
+        })
     };
+    let (mut results, mut mended) = Results::open(&path, confirm).unwrap();
     let mut stays = Vec::new();
     let each = |line: &ResultLine| {
         stays.push(line.custom_id.clone());
         Ok(())
     };
-    let (mut results, mut mended) = Results::open(&path, confirm, each).unwrap();
+    results.each(each).unwrap();
     let c = keys::batch_run(BATCH, "c");
     if !results.has(c) {
         results.append(c, &result("c")).unwrap();
@@ -225,9 +229,10 @@ fn a_results_file_is_mended_and_each_line_is_there_once() {
 fn every_file_that_was_mended_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("results.jsonl");
-    for (text, name) in [("one\n", "results.jsonl.bad"), ("two\n", "results.jsonl.bad-2")] {
-        std::fs::write(&path, text).unwrap();
-        let (_, mended) = Results::open(&path, |_| Ok(Err("unknown".to_owned())), |_| Ok(())).unwrap();
+    for (id, name) in [("a", "results.jsonl.bad"), ("b", "results.jsonl.bad-2")] {
+        let text = format!("{}\n", text(id));
+        std::fs::write(&path, &text).unwrap();
+        let (_, mended) = Results::open(&path, |_| Ok(Verdict::Wrong("unknown".to_owned()))).unwrap();
         assert_eq!(mended.kept, Some(dir.path().join(name)));
         assert_eq!(std::fs::read_to_string(dir.path().join(name)).unwrap(), text);
     }
@@ -236,7 +241,7 @@ fn every_file_that_was_mended_is_kept() {
 #[test]
 fn a_device_is_no_results_file() {
     let path = std::path::Path::new("/dev/full");
-    let refused = Results::open(path, |_| Ok(Err("unknown".to_owned())), |_| Ok(())).unwrap_err();
+    let refused = Results::open(path, |_| Ok(Verdict::Wrong("unknown".to_owned()))).unwrap_err();
     let words = "/dev/full: cannot read: it is not a regular file; \
                  mend that and run the same command again, which continues";
     assert_eq!(refused.to_string(), words);
@@ -327,6 +332,39 @@ async fn a_batch_runs_once_and_its_results_can_be_made_again() {
     assert_eq!(bench.results(), results);
     assert_eq!(bench.run(None).await, all);
     assert_eq!(bench.results(), results);
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_of_another_store_are_left_as_they_are() {
+    let (bench, other) = (Bench::new(), Bench::new());
+    bench.run(None).await;
+    let path = other.dir.path().join("results.jsonl");
+    std::fs::copy(bench.dir.path().join("results.jsonl"), &path).unwrap();
+    let refused = |before: &str| {
+        std::fs::write(&path, before).unwrap();
+        let refused = other.open(None).err().map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
+        assert!(!path.with_extension("jsonl.bad").exists());
+        refused.replace(&path.display().to_string(), "FILE")
+    };
+    let results = std::fs::read_to_string(&path).unwrap();
+    let run = &bench.results()[0].run;
+    let of_another = format!(
+        "FILE holds results of another store (run {run}); name another with --results, or the --data they came from"
+    );
+    assert_eq!(refused(&results), of_another);
+    let jobs = std::fs::read_to_string(other.dir.path().join("jobs.jsonl")).unwrap();
+    for text in [jobs.as_str(), jobs.trim_end(), "{\n  \"a\": 1\n}", "{\"a\":1}", "a list"] {
+        assert_eq!(
+            refused(text),
+            "FILE holds something else than results; name another with --results",
+            "{text}"
+        );
+    }
+    for torn in ["", "{", "{\"custom_id\":\"a\",\"run", "\0\0", "{\"custom_id\":\"a\0\0"] {
+        std::fs::write(&path, torn).unwrap();
+        other.open(None).unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ const RATIO_GROWTH_MAX: f64 = 1.25;
 const RSS_BYTES_MAX: u64 = 200_000_000;
 /// Longest time from opening a directory to the first transition of its run.
 const RESUME_MS_MAX: f64 = 1000.0;
-/// Bytes on the disk for each unique one.
+/// Bytes on the disk for each byte of content.
 const DISK_PER_UNIQUE_MAX: f64 = 2.0;
 
 /// Figures of the transitions since the point before.
@@ -63,7 +63,7 @@ impl LongPoint {
         self.commit_p99_us / self.raw_p99_us.max(f64::MIN_POSITIVE)
     }
 
-    /// Bytes on the disk for each unique one.
+    /// Bytes on the disk for each byte of content.
     pub fn disk_per_unique(&self) -> f64 {
         self.disk_bytes as f64 / self.unique_bytes.max(1) as f64
     }
@@ -137,7 +137,7 @@ fn gates(first: &LongPoint, last: &LongPoint) -> Vec<(String, Option<bool>)> {
             Some(last.resume_ms < RESUME_MS_MAX),
         ),
         (
-            format!("bytes on the disk for each unique one: {disk} (at most {DISK_PER_UNIQUE_MAX})"),
+            format!("bytes on the disk for each byte of content: {disk} (at most {DISK_PER_UNIQUE_MAX})"),
             is_whole.then_some(disk <= DISK_PER_UNIQUE_MAX),
         ),
     ]

@@ -13,6 +13,13 @@ use toml::de::DeValue;
 
 use super::Usd;
 
+/// Ends of addresses that name an endpoint, and what to leave out of them.
+const ENDPOINTS: [(&str, &str); 3] = [
+    ("/chat/completions", "/chat/completions"),
+    ("/v1/messages", "/messages"),
+    ("/v1/responses", "/responses"),
+];
+
 /// One value as written, and the directory that relative paths in it start from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Given<'a> {
@@ -107,7 +114,12 @@ impl Given<'_> {
             Some(_) if text.contains(['?', '#']) => {
                 Err("expected an address without a query or fragment: name the key with `api_key_env`".into())
             }
-            Some(_) => Ok(text),
+            Some(_) => match ENDPOINTS.iter().find(|(end, _)| text.trim_end_matches('/').ends_with(end)) {
+                Some((_, name)) => {
+                    Err(format!("the endpoint is added to the address: leave out {name} at its end"))
+                }
+                None => Ok(text),
+            },
             None => Err("expected an address that starts with https:// or http://".into()),
         }
     }

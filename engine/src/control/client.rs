@@ -47,7 +47,8 @@ pub enum ClientError {
 }
 
 impl Client {
-    /// Connects to the owner of `dir`; none if no process listens there.
+    /// Connects to the owner of `dir`; none if no process listens there. One that hangs up before its first word is about to
+    /// be gone: a connection that a process has not taken when it dies is broken with it.
     pub fn connect(dir: &Path) -> Result<Option<Self>, ClientError> {
         let lost = |error: &io::Error| ClientError::Lost { dir: dir.to_owned(), reason: error.to_string() };
         let stream = match Address::new(dir, SOCKET).and_then(|address| UnixStream::connect(address.path())) {
@@ -60,7 +61,15 @@ impl Client {
         let owner = Welcome { protocol: PROTOCOL, version: String::new(), pid: 0 };
         let mut client = Self { dir: dir.to_owned(), stream: BufReader::new(stream), owner };
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        client.owner = client.ask(&Request::Hello { protocol: PROTOCOL, version })?;
+        // It fails if the owner has hung up, which reading shows too.
+        let _ = client.send(&Request::Hello { protocol: PROTOCOL, version });
+        match client.stream.fill_buf() {
+            Ok([]) => return Ok(None),
+            Err(error) if is_hung_up(&error) => return Ok(None),
+            Ok(_) => {}
+            Err(error) => return Err(lost(&error)),
+        }
+        client.owner = client.answer(|_| Ok(()))?;
         client.stream.get_ref().set_read_timeout(None).map_err(|error| lost(&error))?;
         Ok(Some(client))
     }
@@ -74,10 +83,17 @@ impl Client {
     pub fn follow<T: DeserializeOwned>(
         &mut self,
         request: &Request,
-        mut each: impl FnMut(Value) -> io::Result<()>,
+        each: impl FnMut(Value) -> io::Result<()>,
     ) -> Result<T, ClientError> {
         // It fails if the owner has hung up, which reading shows too, after what the owner may have said before.
         let _ = self.send(request);
+        self.answer(each)
+    }
+
+    fn answer<T: DeserializeOwned>(
+        &mut self,
+        mut each: impl FnMut(Value) -> io::Result<()>,
+    ) -> Result<T, ClientError> {
         loop {
             match self.receive()? {
                 Reply::Event(event) => each(event).map_err(ClientError::Output)?,
@@ -122,6 +138,11 @@ impl Client {
 fn is_nobody(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound, PermissionDenied};
     [NotFound, ConnectionRefused, PermissionDenied, NotADirectory].contains(&error.kind())
+}
+
+/// True if the other side is gone.
+fn is_hung_up(error: &io::Error) -> bool {
+    [io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe].contains(&error.kind())
 }
 
 /// A prompt is for the owner of the directory only: whoever listens must be the same user.

@@ -202,3 +202,14 @@ async fn a_socket_that_nobody_listens_on_is_no_owner_and_is_replaced() {
     let (_engine, _server, _run) = owner(dir.path()).await;
     assert!(with_client(dir.path(), |client| client.owner.pid).await > 0);
 }
+
+/// As an owner that was killed before it took the connection.
+#[test]
+fn who_hangs_up_before_the_first_word_is_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(dir.path().join(SOCKET)).unwrap();
+    let owner = std::thread::spawn(move || drop(listener.accept().unwrap()));
+    assert!(Client::connect(dir.path()).unwrap().is_none());
+    owner.join().unwrap();
+    assert!(Client::connect(dir.path()).unwrap().is_none(), "nobody listens");
+}

@@ -8,7 +8,7 @@ use std::future::ready;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use model::input::{Failure, FailureKind};
-use model::message::{AssistantMessage, Block};
+use model::message::{AssistantMessage, Block, Message};
 use reqwest::{Method, Url};
 use serde_json::Value;
 
@@ -32,6 +32,9 @@ const REQUEST_BYTES_MAX: usize = 32 << 20;
 
 /// What an estimate takes for one picture, in tokens.
 const PICTURE_TOKENS: u64 = 1_600;
+
+/// The bytes of `\u` and its four digits.
+const ESCAPE_BYTES: usize = 6;
 
 /// The version of Messages that this code speaks.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
@@ -91,7 +94,7 @@ impl Endpoint {
         let outgoing = self.outgoing(request).map_err(|fault| self.unsent(fault))?;
         let reserve = price::reserve(
             self.model.price.as_ref(),
-            sent_tokens(request, outgoing.body.len()),
+            sent_tokens(request, &outgoing.body).max(counted_tokens(request)),
             output_max(&self.model),
         );
         let hash = *blake3::hash(&outgoing.body).as_bytes();
@@ -137,8 +140,8 @@ fn address(base: &str, path: &str, api: Api) -> Option<Url> {
     Some(url)
 }
 
-/// Tokens of a request of so many bytes, by estimate; pictures count as such, not by their bytes.
-pub(super) fn sent_tokens(request: &Request, body_bytes: usize) -> u64 {
+/// Tokens of a request with this body, by estimate; pictures count as such, not by their bytes.
+pub(super) fn sent_tokens(request: &Request, body: &[u8]) -> u64 {
     let blocks = request.messages.iter().flat_map(|prepared| prepared.message.content());
     let (mut pictures, mut picture_bytes) = (0u64, 0usize);
     for block in blocks {
@@ -147,6 +150,28 @@ pub(super) fn sent_tokens(request: &Request, body_bytes: usize) -> u64 {
             picture_bytes += data.len();
         }
     }
-    let text_bytes = body_bytes.saturating_sub(picture_bytes) as u64;
-    text_bytes.div_ceil(TOKEN_BYTES).saturating_add(pictures.saturating_mul(PICTURE_TOKENS))
+    let dense = dense_bytes(body);
+    let plain = body.len().saturating_sub(picture_bytes).saturating_sub(dense) as u64;
+    let text = plain.div_ceil(TOKEN_BYTES).saturating_add(dense as u64);
+    text.saturating_add(pictures.saturating_mul(PICTURE_TOKENS))
+}
+
+/// Bytes that may be a token each, which is the most that a tokenizer makes of one: what is not ASCII, as itself or as an
+/// escape of a text in a text.
+fn dense_bytes(body: &[u8]) -> usize {
+    let escape = |window: &&[u8]| match window {
+        [b'\\', b'u', digits @ ..] => digits.iter().all(u8::is_ascii_hexdigit),
+        _ => false,
+    };
+    let escapes = body.windows(ESCAPE_BYTES).filter(escape).count();
+    body.iter().filter(|byte| !byte.is_ascii()).count() + escapes * ESCAPE_BYTES
+}
+
+/// The prompt of the newest answer as its provider counted it: what is sent next holds it, unless it was summed up since.
+fn counted_tokens(request: &Request) -> u64 {
+    let mut answers = request.messages.iter().rev().filter_map(|prepared| {
+        if let Message::Assistant(answer) = &prepared.message { Some(answer.usage) } else { None }
+    });
+    let usage = answers.next().unwrap_or_default();
+    usage.input.saturating_add(usage.cache_read).saturating_add(usage.cache_write)
 }

@@ -110,7 +110,7 @@ impl ModelProvider for Remote {
             Ok(outgoing) => outgoing,
             Err(fault) => return self.endpoint.refusal(fault),
         };
-        let sent = sent_tokens(&request, outgoing.body.len());
+        let sent = sent_tokens(&request, &outgoing.body);
         let plan = Plan {
             speaker: self.endpoint.speaker.clone(),
             sent,

@@ -27,7 +27,7 @@ pub struct Filter {
     pub session: Option<String>,
     /// Only runs that have all of these labels.
     pub labels: BTreeMap<String, String>,
-    /// The most runs.
+    /// The most runs; 0 for no limit.
     pub limit: usize,
 }
 
@@ -161,14 +161,11 @@ fn is_of_batch(meta: &Meta, batch: &str) -> bool {
 /// The runs that the filter takes, newest first.
 pub fn list(store: &dyn Store, filter: &Filter) -> Result<Vec<RunRow>, Error> {
     let mut rows = Vec::new();
-    if filter.limit == 0 {
-        return Ok(rows);
-    }
     each_newest(store, |snapshot| {
         if filter.takes(&snapshot) {
             rows.push(RunRow::of(&snapshot));
         }
-        rows.len() < filter.limit
+        filter.limit == 0 || rows.len() < filter.limit
     })?;
     Ok(rows)
 }

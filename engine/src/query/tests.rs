@@ -361,7 +361,7 @@ async fn the_list_is_newest_first_and_takes_filters() {
     sorted.sort();
     assert_eq!(listed(Filter::default()), sorted);
     assert_eq!(listed(Filter { limit: 3, ..Filter::default() }), sorted[..3]);
-    assert_eq!(listed(Filter { limit: 0, ..Filter::default() }), []);
+    assert_eq!(listed(Filter { limit: 0, ..Filter::default() }), sorted);
     assert_eq!(listed(Filter { session: Some("job-3".into()), ..Filter::default() }), [runs[3]]);
     assert_eq!(listed(Filter { status: Some(Status::Parked), ..Filter::default() }), []);
     assert_eq!(listed(Filter { batch: Some("day".into()), ..Filter::default() }), []);
@@ -496,7 +496,7 @@ fn an_unknown_outcome_names_the_call_and_its_resolutions() {
         assert_eq!(runs[0].outcome().await.unwrap(), Rest::Parked(ParkReason::UnknownOutcome));
         let sentence = "It waits for a person to say what became of RUN/0.0 (hang), which may have run \
                         when its engine ended: ran, failed, retry or undone.";
-        let command = "sprag resolve RUN/0.0 --as ran --reason 'I looked'";
+        let command = "sprag resolve RUN/0.0 --as 'ran|failed|retry|undone' --reason '...'";
         assert_eq!(why(&engine, id, true), pair(sentence, command));
         let rows = query::list(&**engine.store(), &Filter::default()).unwrap();
         assert_eq!(rows[0].waiting_for, Some(format!("unknown outcome of {id}/0.0")));

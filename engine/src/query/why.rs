@@ -158,7 +158,8 @@ fn unknown_outcome(snapshot: &Snapshot, recent: &Recent) -> Why {
             "It waits for a person to say what became of {names}, which may have run when its engine ended: \
              ran, failed, retry or undone"
         ),
-        format!("sprag resolve {first} --as ran --reason 'I looked'"),
+        // Pasted as it is, it is refused with the choices: only who has looked may choose.
+        format!("sprag resolve {first} --as 'ran|failed|retry|undone' --reason '...'"),
     )
 }
 

@@ -111,11 +111,92 @@ fn closed(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     paths.map(|path| (path.clone(), std::fs::read(path).unwrap())).to_vec()
 }
 
+/// `verify` finds damage just where an open refuses to go on, and no more is wrong with the rest of a journal that is
+/// only torn. Answers what is torn.
+fn agree(dir: &Path, change: &str) -> Option<Cut> {
+    let report = verify(dir).unwrap();
+    match crate::recover::survey(&RealFs, &dir.join("journal")) {
+        Ok(survey) => {
+            assert_eq!((report.findings, report.end), (vec![], survey.tail), "{change}");
+            let remains = crate::Remains::read(dir).unwrap();
+            assert_eq!((remains.places(), remains.is_damaged()), (&[][..], false), "{change}");
+            assert_eq!(report.tail.is_some(), survey.cut.is_some(), "{change}: {:?}", survey.cut);
+            survey.cut
+        }
+        Err(Error::Damaged { .. }) => {
+            assert_ne!(report.findings, [], "{change}");
+            None
+        }
+        Err(error) => panic!("{change}: {error}"),
+    }
+}
+
+/// What a power cut leaves of a footer at `at`, which is synced after all else: so much of it, with and without zeros in
+/// place of the rest, and some of its sectors without the others.
+fn torn_footers(footer: &[u8], at: usize) -> Vec<(String, Vec<u8>)> {
+    const SECTOR: usize = 512;
+    let cuts = (0..footer.len()).map(|len| (format!("cut to {len}"), footer[..len].to_vec()));
+    let zeroed = (0..footer.len()).step_by(7).map(|len| {
+        let zeros = vec![0; footer.len() - len];
+        (format!("zeros from {len}"), [&footer[..len], &zeros].concat())
+    });
+    let sectors = (at + footer.len()).div_ceil(SECTOR) - at / SECTOR;
+    let some = (0..(1_u32 << sectors) - 1).map(|written| {
+        let is_written = |byte: usize| written >> ((at + byte) / SECTOR - at / SECTOR) & 1 == 1;
+        let bytes = footer.iter().enumerate().map(|(byte, value)| if is_written(byte) { *value } else { 0 });
+        (format!("sectors {written:b}"), bytes.collect())
+    });
+    cuts.chain(zeroed).chain(some).collect()
+}
+
+#[test]
+fn a_torn_footer_of_the_newest_segment_is_no_damage_and_is_written_again() {
+    let dir = temp_dir();
+    let store = open(dir.path());
+    let epoch = store.claim().unwrap();
+    for seq in 0..100 {
+        ordered(&store, epoch, run(1), seq).unwrap();
+    }
+    store.close().unwrap();
+    let path = segment(dir.path(), 1);
+    let bytes = std::fs::read(&path).unwrap();
+    let at = crate::scan::trailer(&bytes).unwrap() as usize;
+    let torn = torn_footers(&bytes[at..], at);
+    assert!(bytes.len() - at > 512, "the footer lies in several sectors");
+    for (change, footer) in &torn {
+        std::fs::write(&path, [&bytes[..at], footer].concat()).unwrap();
+        let cut = agree(dir.path(), change).map(|cut| (cut.segment, cut.offset));
+        let is_written = footer.iter().any(|byte| *byte != 0);
+        assert_eq!(cut, is_written.then(|| (path.clone(), at as u64)), "{change}");
+    }
+    for (change, footer) in torn.iter().step_by(200) {
+        std::fs::write(&path, [&bytes[..at], footer].concat()).unwrap();
+        let store = open(dir.path());
+        assert_eq!(std::fs::read(&path).unwrap(), bytes, "{change}");
+        assert_eq!(seqs(&store, run(1)), (0..100).collect::<Vec<_>>(), "{change}");
+        drop(store);
+        std::fs::remove_file(segment(dir.path(), 2)).unwrap();
+    }
+}
+
+#[test]
+fn a_wrong_footer_of_an_older_segment_is_damage() {
+    let dir = temp_dir();
+    let (path, bytes) = closed(dir.path()).remove(0);
+    let at = crate::scan::trailer(&bytes).unwrap();
+    for len in at as usize + crate::frame::ENVELOPE + 1..bytes.len() {
+        std::fs::write(&path, &bytes[..len]).unwrap();
+        let found = verify(dir.path()).unwrap().findings;
+        assert!(matches!(&found[..], [one] if (&one.segment, one.offset) == (&path, at)), "{len}: {found:?}");
+    }
+}
+
 #[test]
 fn every_flipped_bit_is_found_and_located() {
     let dir = temp_dir();
     let segments = closed(dir.path());
     assert_eq!(verify(dir.path()).unwrap().findings, []);
+    let newest = &segments[1].0;
     for (path, bytes) in &segments {
         for offset in 0..bytes.len() {
             flip(path, offset as u64, (offset % 8) as u8);
@@ -129,6 +210,9 @@ fn every_flipped_bit_is_found_and_located() {
                         .chain(tail)
                         .any(|(segment, at)| segment == path && at <= offset as u64);
                     assert!(near, "byte {offset} of {path:?}: {report:?}");
+                    if path == newest {
+                        agree(dir.path(), &format!("byte {offset}"));
+                    }
                 }
                 Err(error) => panic!("byte {offset} of {path:?}: {error}"),
             }
@@ -203,6 +287,7 @@ fn an_open_that_does_not_reach_the_footer_goes_no_further() {
         std::fs::write(path, [&bytes[..at], &[0], &bytes[at..]].concat()).unwrap();
         let refused = JournalStore::open(dir.path(), options(Arc::new(RealFs))).map(drop);
         assert!(matches!(refused, Err(Error::Damaged { .. })), "{at}: {refused:?}");
+        agree(dir.path(), &format!("a byte more at {at}"));
     }
 }
 

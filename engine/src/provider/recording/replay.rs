@@ -113,7 +113,7 @@ impl ModelProvider for Replay {
         };
         let plan = Plan {
             speaker: self.endpoint.speaker.clone(),
-            sent: sent_tokens(&request, outgoing.body.len()),
+            sent: sent_tokens(&request, &outgoing.body),
             outgoing,
             price: self.endpoint.model.price.clone(),
             respondent: Respondent::Recording(tape),

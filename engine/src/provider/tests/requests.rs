@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use model::input::{Failure, FailureKind};
-use model::message::StopReason;
+use model::message::{AssistantMessage, StopReason, Usage};
 use model::{Block, JsonText, Message, ToolResult};
 use serde_json::json;
 
@@ -111,6 +111,26 @@ fn a_reserve_is_what_the_call_may_use_at_most() {
     assert_eq!((converter_version, reserve.output, reserve.usd_micros), (1, 1_000, reserve.input + 2_000));
     let more = pictured.reserve.input - reserve.input;
     assert!((1_600..1_650).contains(&more), "a picture counts as one, not by its bytes: {more}");
+}
+
+#[test]
+fn a_byte_that_is_not_ascii_may_be_a_token_and_a_prompt_is_no_shorter_than_the_last_one_counted() {
+    let remote = remote(configured(Api::OpenaiChat));
+    let input = |messages: Vec<Message>| remote.prepare(&request(messages, &[])).unwrap().reserve.input;
+    let said = |words: &str| input(vec![user(vec![text(words)])]);
+    let little = said("a");
+    assert_eq!(said(&"a".repeat(401)) - little, 100);
+    assert_eq!(said(&format!("a{}", "\u{4e2d}".repeat(100))) - little, 300);
+    // A text that holds the escape, as the arguments of a call may: its second backslash is ASCII.
+    assert_eq!(said(&format!("a{}", r"\u4e2d".repeat(100))) - little, 625);
+    let usage = Usage { input: 1, cache_read: 1_500, cache_write: 59, ..Usage::default() };
+    let answer = Message::Assistant(Box::new(AssistantMessage {
+        content: vec![text("yes")],
+        usage,
+        stop_reason: StopReason::Stop,
+        ..AssistantMessage::default()
+    }));
+    assert_eq!(input(vec![user(vec![text("hi")]), answer, user(vec![text("go")])]), 1_560);
 }
 
 #[test]
