@@ -2,6 +2,7 @@
 //!
 //! Owns the choice between an owner at work and the journal on disk. It must never open the store for a reader.
 
+use std::fs::FileType;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,6 +41,12 @@ impl Layers {
     /// The configuration as the files say it now.
     pub(crate) fn load(&self) -> Result<Config, engine::config::Error> {
         Ok(engine::config::load(&self.environment, self.file.as_deref(), &self.flags)?.config)
+    }
+
+    /// True if the files can be read again. A pipe tells what it holds once, and whoever opens one may wait for ever.
+    pub(crate) fn can_be_read_again(&self) -> bool {
+        let is_waiting = |kind: FileType| !kind.is_file() && !kind.is_dir();
+        self.files().iter().all(|file| file.metadata().map_or(true, |found| !is_waiting(found.file_type())))
     }
 
     /// The files, whether they are there or not.

@@ -2,7 +2,7 @@
 //!
 //! Owns when changed files are read again, and what is said of them. A configuration that is not valid changes
 //! nothing: the one in force is kept, and the mistakes are told. It must never stop a run, nor take half a file for a
-//! whole one.
+//! whole one, nor read a pipe: what it said before the watch began holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use engine::Engine;
 use engine::config::{Config, Error};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
-use tokio::task::{JoinHandle, block_in_place};
+use tokio::task::{JoinHandle, block_in_place, spawn_blocking};
 
 use crate::context::Layers;
 
@@ -33,10 +33,10 @@ pub(crate) struct Watch {
 impl Watch {
     /// Watches the files whose configuration the engine was opened with. Must be called inside a runtime.
     pub(crate) fn start(engine: &Engine, layers: Layers, config: Config) -> Self {
-        Self { task: tokio::spawn(follow(engine.clone(), layers, config)) }
+        Self { task: tokio::spawn(follow(engine.clone(), Arc::new(layers), config)) }
     }
 
-    /// Nothing is read from here on.
+    /// Nothing is taken from here on, and nobody waits for what is being read.
     pub(crate) async fn end(self) {
         self.task.abort();
         // It was aborted, or had ended before.
@@ -44,51 +44,60 @@ impl Watch {
     }
 }
 
+/// What each file holds; none if it is not there or cannot be read.
+type Texts = BTreeMap<PathBuf, Option<Vec<u8>>>;
+
+/// What the files say, and how they say it.
+type Found = (Result<Config, Error>, Texts);
+
 /// Gives the engine each configuration that the files come to say, also before the watch had begun.
-async fn follow(engine: Engine, layers: Layers, config: Config) {
+async fn follow(engine: Engine, layers: Arc<Layers>, config: Config) {
+    let Some((_, mut texts)) = read(&layers).await else { return };
     let changed = Arc::new(Notify::new());
     let mut places = match Places::new(Arc::clone(&changed)) {
         Ok(places) => places,
         Err(error) => return say_unwatched(&error),
     };
     let mut known = Ok(config);
-    let mut texts = texts(&layers);
     loop {
         if let Err(error) = block_in_place(|| places.watch(&layers.files())) {
             return say_unwatched(&error);
         }
-        let found = settled(&layers).await;
-        if found != known {
-            let before = std::mem::replace(&mut texts, self::texts(&layers));
-            take(&engine, &found, &changed_files(&layers, &before, &texts));
-            known = found;
+        if let Some((found, now)) = settled(&layers).await
+            && found != known
+        {
+            take(&engine, &found, &changed_files(&layers, &texts, &now));
+            (known, texts) = (found, now);
         }
         changed.notified().await;
     }
 }
 
-/// What the files say, once they say it twice.
-async fn settled(layers: &Layers) -> Result<Config, Error> {
-    let mut before = block_in_place(|| layers.load());
+/// What the files say, once they say it twice; none as long as one of them cannot be read again.
+async fn settled(layers: &Arc<Layers>) -> Option<Found> {
+    let mut before = read(layers).await?;
     loop {
         tokio::time::sleep(SETTLE).await;
-        let now = block_in_place(|| layers.load());
+        let now = read(layers).await?;
         if now == before {
-            return now;
+            return Some(now);
         }
         before = now;
     }
 }
 
-/// What each file holds; none if it is not there or cannot be read.
-type Texts = BTreeMap<PathBuf, Option<Vec<u8>>>;
+/// On a thread of its own: a pipe that takes the place of a file right now may hold it for ever.
+async fn read(layers: &Arc<Layers>) -> Option<Found> {
+    let layers = Arc::clone(layers);
+    spawn_blocking(move || layers.can_be_read_again().then(|| (layers.load(), texts(&layers)))).await.ok()?
+}
 
 fn texts(layers: &Layers) -> Texts {
     let read = |file: PathBuf| {
         let text = std::fs::read(&file).ok();
         (file, text)
     };
-    block_in_place(|| layers.files().into_iter().map(read).collect())
+    layers.files().into_iter().map(read).collect()
 }
 
 /// The files that hold something else than before, as a person names them.

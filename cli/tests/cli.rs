@@ -3,7 +3,10 @@
 
 mod support;
 
+use std::ffi::OsStr;
+use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 
 use rustix::process::Signal;
@@ -153,6 +156,38 @@ fn what_cannot_be_meant_is_refused_with_the_next_step() {
     }
     assert_eq!(session.model_calls(), []);
     session.check("refused.txt");
+}
+
+#[test]
+fn a_path_that_is_not_utf_8_is_refused_before_its_job_is_accepted() {
+    let session = Session::new();
+    session.file("hello.json", HELLO);
+    session.file("jobs.jsonl", "{\"custom_id\":\"a\",\"prompt\":\"go\"}\n");
+    let named = |name: &str| session.work().join(OsStr::from_bytes(&[name.as_bytes(), &[0xff]].concat()));
+    let model = format!("rehearsal:{}", session.work().join("hello.json").display());
+    let run = ["run", "--model", &model, "go"];
+    fs::create_dir(named("nu")).unwrap();
+    let mut in_workspace = session.command(&run);
+    in_workspace.current_dir(named("nu"));
+    let mut recorded = session.command(&run);
+    recorded.arg("--record").arg(named("rec"));
+    let mut batch = session.command(&["batch", "run", "jobs.jsonl", "--model", &model]);
+    batch.env("SPRAG_DATA", named("data"));
+    let refusals = [
+        (in_workspace, "nu\u{fffd} is not UTF-8; use another workspace"),
+        (recorded, "rec\u{fffd} is not UTF-8; name another directory to record in"),
+        (batch, "data\u{fffd} is not UTF-8; use another data directory, or name a workspace for each job"),
+    ];
+    for (mut command, words) in refusals {
+        let refused = command.output().unwrap();
+        let said = String::from_utf8(refused.stderr.clone()).unwrap();
+        assert_eq!(status(&refused), "2", "{said}");
+        let place = session.work().display().to_string();
+        assert!(said.contains(&format!("the path {place}/{words}")), "{said}");
+    }
+    assert!(!named("rec").exists());
+    let listed = session.command(&["ls", "--json"]).output().unwrap();
+    assert_eq!(String::from_utf8(listed.stdout).unwrap().trim(), "[]");
 }
 
 #[test]

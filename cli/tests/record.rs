@@ -287,6 +287,16 @@ fn a_recording_holds_one_run() {
     assert_eq!(status(&again), "0", "the same run, by its key: {}", stderr(&again));
     let other = run(&session, &["--model", "m", "--record", "rec", PROMPT]);
     assert_eq!(status(&other), "2");
+    let elsewhere = run(&session, &["--model", "m", "--record", "rec3", "--key", "k", PROMPT]);
+    assert_eq!(status(&elsewhere), "0");
+    assert!(stderr(&elsewhere).contains("nothing is recorded in"), "{}", stderr(&elsewhere));
+    assert!(!session.work().join("rec3").exists());
+    for no_directory in ["sprag.toml", "sprag.toml/x", "/dev/null"] {
+        let refused = run(&session, &["--model", "m", "--record", no_directory, PROMPT]);
+        assert_eq!(status(&refused), "2");
+        let words = "cannot be read: Not a directory (os error 20); name a new directory to record in";
+        assert!(stderr(&refused).contains(words), "{}", stderr(&refused));
+    }
     let words = "rec is not empty, and a recording holds one run; name a new directory";
     assert!(stderr(&other).contains(words), "{}", stderr(&other));
     let replayed = run(&session, &["--model", "replay:rec", "--record", "rec2", PROMPT]);

@@ -166,12 +166,17 @@ const CHANGED: &str = "the configuration has changed (sprag.toml): jobs accepted
 
 impl Going {
     fn new(session: Session, jobs: usize) -> Self {
+        Self::configured(session, jobs, &[], Stdio::null())
+    }
+
+    fn configured(session: Session, jobs: usize, arguments: &[&str], stdin: Stdio) -> Self {
         session.file("endless.json", r#"{"turns":[{"text":"at last","delay_ms":3600000}]}"#);
         let line = |n| format!("{{\"custom_id\":\"j{n}\",\"prompt\":\"go\"}}\n");
         session.file("jobs.jsonl", &(0..jobs).map(line).collect::<String>());
         let stderr = fs::File::create(session.work().join("stderr")).unwrap();
         let mut command: Command =
             session.command(&["batch", "run", "jobs.jsonl", "--model", "rehearsal:endless.json", "--json"]);
+        command.args(arguments).stdin(stdin);
         let owner = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let going = Self { session, owner };
         going.wait("a call", |going| !going.session.model_calls().is_empty());
@@ -314,4 +319,28 @@ fn every_way_to_save_a_file_is_seen() {
         fs::write(home.join(".config/sprag/config.toml"), "[defaults]\nmax_calls = 9\n").unwrap();
     });
     going.end();
+}
+
+#[test]
+fn a_pipe_is_read_once_and_holds_up_no_end() {
+    // What is on stdin cannot be read a second time.
+    let session = Session::new();
+    let (stdin, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(b"[defaults]\nmax_turns = 1\n").unwrap();
+    drop(writer);
+    let going = Going::configured(session, 1, &["--config", "/dev/stdin"], stdin.into());
+    going.session.file("sprag.toml", "[defaults]\nmax_turns = 2\n");
+    let is_reload = |line: &String| line.contains("configuration");
+    assert!(!going.end().iter().any(is_reload));
+
+    // Whoever opens a pipe that nobody writes to waits for ever.
+    let session = Session::new();
+    session.file("sprag.toml", "");
+    let going = Going::new(session, 1);
+    going.session.file("sprag.toml", "[defaults]\nmax_turns = 3\n");
+    going.wait_for_line(CHANGED, 1);
+    let work = going.session.work();
+    rustix::fs::mkfifoat(rustix::fs::CWD, work.join("pipe"), rustix::fs::Mode::RUSR).unwrap();
+    fs::rename(work.join("pipe"), work.join("sprag.toml")).unwrap();
+    assert_eq!(going.end().iter().filter(|line| is_reload(line)).count(), 1);
 }

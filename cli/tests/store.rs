@@ -224,7 +224,8 @@ fn the_doctor_misses_an_end_that_is_gone_as_a_whole() {
     // That is nothing a salvage could mend.
     let salvaged = session.command(&["doctor", "--salvage"]).output().unwrap();
     let text = String::from_utf8(salvaged.stdout).unwrap();
-    let missing = "records that were acknowledged are missing at the end: what they did may be done again\nnext: ";
+    let missing =
+        "records that were acknowledged are missing at the end: what they did may be done again\nnext: ";
     assert_eq!((salvaged.status.code(), text.contains(missing)), (Some(8), true), "{text}");
     // Who has no copy goes on without.
     let rebuilt = session.command(&["doctor", "--rebuild"]).output().unwrap();

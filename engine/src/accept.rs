@@ -14,7 +14,7 @@ use model::{LOGIC_VERSION, Record, RunId, RunState};
 use store::{Commit, Durability, Hash, Put, RecordKind, Require, Stream, Ticket};
 
 use crate::budgets::BatchFacts;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::configs::Settings;
 use crate::driver::load_state;
 use crate::error::Error;
@@ -87,8 +87,12 @@ pub(crate) async fn submit(
     let mut requires = vec![shared.configs.keep(shared, settings).await?];
     let at = shared.clock.now();
     let mut job = job.clone();
-    job.record = job.record.as_deref().map(made).transpose()?;
-    if job.workspace.is_none() && job.batch.is_some() && job.custom_id.is_some() {
+    if let Some(dir) = &job.record
+        && !is_repeated(shared, &job)?
+    {
+        job.record = Some(made(dir)?);
+    }
+    if has_own_workspace(&job) {
         job.workspace = shared.dir.as_deref().map(|dir| keys::own_workspace(dir, run));
     }
     if job.tools.is_none() {
@@ -103,7 +107,7 @@ pub(crate) async fn submit(
         }
     }
     let (mut submission, facts) =
-        job::submission(run, shared.owner(), &job, settings, shared.wants(), requested);
+        job::submission(run, shared.owner(), &job, settings, shared.wants(), requested)?;
     submission.wants.has_sources |= is_attached;
     let state = RunState::new(&submission, at);
     let (encoded, changes) = Encoded::all(&state);
@@ -134,6 +138,35 @@ pub(crate) async fn submit(
         durability: Durability::Durable,
     });
     Ok(Submitting { run, lane, ticket })
+}
+
+/// True for a job of a batch that names no workspace: each gets one of its own, in the data directory.
+fn has_own_workspace(job: &Job) -> bool {
+    job.workspace.is_none() && job.batch.is_some() && job.custom_id.is_some()
+}
+
+/// Refuses a path that a run cannot keep: its journal holds texts.
+fn check_paths(shared: &Shared, job: &Job) -> Result<(), Error> {
+    let data = shared.dir.as_deref().filter(|_| has_own_workspace(job));
+    let record = job.record.as_deref().and_then(|dir| std::path::absolute(dir).ok());
+    let paths = [
+        (job.workspace.as_deref(), "use another workspace"),
+        (record.as_deref(), "name another directory to record in"),
+        (data, "use another data directory, or name a workspace for each job"),
+    ];
+    match paths
+        .into_iter()
+        .find_map(|(path, next)| Some((path.filter(|path| path.to_str().is_none())?, next)))
+    {
+        Some((path, next)) => Err(Error::Job(format!("the path {} is not UTF-8; {next}", path.display()))),
+        None => Ok(()),
+    }
+}
+
+/// True if a run is known under the job's key.
+fn is_repeated(shared: &Shared, job: &Job) -> Result<bool, Error> {
+    let Some(key) = &job.key else { return Ok(false) };
+    Ok(!shared.store.scan(&keys::submission(key), None, 1)?.is_empty())
 }
 
 /// A directory to record in, by its absolute path.
@@ -195,9 +228,10 @@ fn check_cap(
 }
 
 fn unpriced(model: &str) -> String {
+    let key = config::quoted(model);
     format!(
         "model `{model}` has no price, so a cap in dollars would not stop it; say what a million tokens cost \
-         (models.{model}.price = {{ input = 0, output = 0 }} if nothing), or cap tokens instead"
+         (models.{key}.price = {{ input = 0, output = 0 }} if nothing), or cap tokens instead"
     )
 }
 
@@ -214,6 +248,7 @@ pub(crate) fn check<'a>(shared: &Shared, config: &'a Config, job: &'a Job) -> Re
     let named = job.model.as_deref().or(config.defaults.model.as_deref());
     let name = with_absolute_path(named.ok_or(ModelError::Unnamed)?);
     let provider = shared.models.resolve(&name, config)?;
+    check_paths(shared, job)?;
     if let Some(workspace) = &job.workspace
         && !workspace.is_dir()
     {
@@ -253,9 +288,7 @@ fn check_recordable(
         let words = "goes over no network, so there is nothing to record; leave out --record";
         return Err(Error::Job(format!("model `{model}` {words}")));
     }
-    if let Some(key) = &job.key
-        && !shared.store.scan(&keys::submission(key), None, 1)?.is_empty()
-    {
+    if is_repeated(shared, job)? {
         return Ok(());
     }
     match std::fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
@@ -265,7 +298,10 @@ fn check_recordable(
             let words = "is not empty, and a recording holds one run; name a new directory";
             Err(Error::Job(format!("{} {words}", dir.display())))
         }
-        Err(error) => Err(Error::Job(format!("{} cannot be read: {error}", dir.display()))),
+        Err(error) => {
+            let dir = dir.display();
+            Err(Error::Job(format!("{dir} cannot be read: {error}; name a new directory to record in")))
+        }
     }
 }
 

@@ -202,7 +202,11 @@ fn journal(dir: &Path, now: Millis) -> Vec<Check> {
     match store::verify(dir) {
         // Nothing is wrong with it.
         Err(error @ store::Error::Newer { .. }) => {
-            vec![Check::bad("version", error.to_string(), "use the version of sprag that wrote it, or a newer one")]
+            vec![Check::bad(
+                "version",
+                error.to_string(),
+                "use the version of sprag that wrote it, or a newer one",
+            )]
         }
         Err(error) => {
             vec![Check::bad(ABOUT, error.to_string(), "restore the directory `journal` from a copy")]

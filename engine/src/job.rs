@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{OnUnknown, SnapshotHash, ToolExecution, Usd};
 use crate::configs::Settings;
+use crate::error::Error;
 use crate::routes::{self, Candidate};
 use model::guard::retry::ThinkingLevel;
 
@@ -220,8 +221,11 @@ impl Meta {
 
 impl JobFacts {
     /// The facts as a run keeps them.
-    pub(crate) fn to_text(&self) -> JsonText {
-        JsonText::from(&serde_json::to_value(self).unwrap_or_default())
+    pub(crate) fn to_text(&self) -> Result<JsonText, Error> {
+        let facts = serde_json::to_value(self);
+        let unkept =
+            |error| Error::Job(format!("the job cannot be kept: {error}; name paths that are UTF-8"));
+        Ok(JsonText::from(&facts.map_err(unkept)?))
     }
 
     /// What the run may ask of a model; none if there is nothing to choose.
@@ -265,7 +269,7 @@ pub(crate) fn submission(
     settings: &Settings,
     wants: Wants,
     model: Requested<'_>,
-) -> (Submission, JobFacts) {
+) -> Result<(Submission, JobFacts), Error> {
     let config = &settings.config;
     let defaults = &config.defaults;
     let tools = job.tools.clone().unwrap_or_else(|| defaults.tools.clone());
@@ -318,9 +322,9 @@ pub(crate) fn submission(
             tokens: job.max_tokens.unwrap_or(defaults.max_tokens),
             usd_micros: job.max_usd.unwrap_or(defaults.max_usd).micros(),
         },
-        job: facts.to_text(),
+        job: facts.to_text()?,
     };
-    (submission, facts)
+    Ok((submission, facts))
 }
 
 /// The job that continues the session of a run that has ended, without a prompt, and the name of the settings that the
@@ -328,10 +332,9 @@ pub(crate) fn submission(
 pub(crate) fn continuation(
     store: &dyn store::Store,
     run: RunId,
-) -> Result<(Job, Option<SnapshotHash>), crate::error::Error> {
+) -> Result<(Job, Option<SnapshotHash>), Error> {
     let first = crate::driver::read_first(store, run)?;
-    let facts = JobFacts::of(&first.submission)
-        .map_err(|error| crate::error::Error::Job(format!("run {run}: {error}")))?;
+    let facts = JobFacts::of(&first.submission).map_err(|error| Error::Job(format!("run {run}: {error}")))?;
     let job = Job {
         session: Some(first.submission.session.clone()),
         model: Some(facts.model.unwrap_or_else(|| first.submission.model.as_str().to_owned())),

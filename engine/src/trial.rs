@@ -170,7 +170,7 @@ impl Candidate {
     }
 
     fn remedy(&self, kind: FailureKind) -> String {
-        let Self { name, model, .. } = self;
+        let (name, model) = (config::quoted(&self.name), &self.model);
         match kind {
             FailureKind::RateLimit => "wait, or add a profile".to_owned(),
             FailureKind::Overloaded | FailureKind::ServerError => "try again later".to_owned(),
@@ -204,7 +204,9 @@ impl Candidate {
         match (&self.profile, &self.model.api_key_env, &self.model.base_url) {
             (Some(profile), _, _) => format!("put a valid key where profiles.{profile} finds it"),
             (None, Some(variable), _) => format!("put a valid key into {variable}"),
-            (None, None, Some(_)) => format!("name its key in models.{}.api_key_env", self.name),
+            (None, None, Some(_)) => {
+                format!("name its key in models.{}.api_key_env", config::quoted(&self.name))
+            }
             (None, None, None) => "put a valid key into the vendor's usual variable".to_owned(),
         }
     }
@@ -214,7 +216,11 @@ impl Candidate {
             ModelError::Script(_) => FailureKind::Script.name(),
             ModelError::Unnamed | ModelError::Unusable(_) => "configuration",
         };
-        Fault { kind, words: error.to_string(), remedy: format!("mend models.{}", self.name) }
+        Fault {
+            kind,
+            words: error.to_string(),
+            remedy: format!("mend models.{}", config::quoted(&self.name)),
+        }
     }
 }
 

@@ -5,12 +5,13 @@
 //! installed and does not work.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -94,7 +95,18 @@ impl Peer {
 
     /// The base URL of a test's own: the scripted provider counts what arrives there by itself.
     pub fn of_test(&self, test: &str) -> String {
-        format!("{}/?testId={test}", self.address)
+        // A configured address has no query, so somebody in between adds it.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap_or_else(|error| panic!("no port: {error}"));
+        let address = listener.local_addr().unwrap_or_else(|error| panic!("no address: {error}"));
+        let (server, query) = (self.address.replace("http://", ""), format!("?testId={test}"));
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let (server, query) = (server.clone(), query.clone());
+                // A connection that breaks is closed on both sides.
+                thread::spawn(move || drop(forward(client, &server, &query)));
+            }
+        });
+        format!("http://{address}")
     }
 
     /// The requests that the scripted provider got there, oldest first, as it noted them.
@@ -102,6 +114,25 @@ impl Peer {
         let entries = self.get(&format!("/__aimock/journal?testId={test}"));
         entries.as_array().unwrap_or_else(|| panic!("the journal is no list: {entries}")).clone()
     }
+}
+
+/// Hands on one request, with a query, and what is answered.
+fn forward(mut client: TcpStream, server: &str, query: &str) -> io::Result<()> {
+    let mut server = TcpStream::connect(server)?;
+    let mut request = BufReader::new(client.try_clone()?);
+    let mut target = Vec::new();
+    for _method_and_path in 0..2 {
+        request.read_until(b' ', &mut target)?;
+    }
+    target.pop();
+    server.write_all(&[&target, query.as_bytes(), b" "].concat())?;
+    let mut response = server.try_clone()?;
+    thread::spawn(move || {
+        io::copy(&mut request, &mut server)?;
+        server.shutdown(Shutdown::Both)
+    });
+    io::copy(&mut response, &mut client)?;
+    client.shutdown(Shutdown::Both)
 }
 
 /// A file of `tests/peers`.

@@ -183,9 +183,16 @@ async fn watch(
     let engine = owner.engine.clone();
     let left = engine.live_runs()?;
     let is_inside = records_inside(&job);
+    let record = job.record.clone();
     let handle = engine.submit(job).await?;
     if is_inside {
         let words = "the recording is inside of the workspace, where tools see it grow: a replay may differ";
+        screen.note(&screen.style().warn(words))?;
+    }
+    if let Some(dir) = record.filter(|dir| !dir.exists()) {
+        let dir = dir.display();
+        let words =
+            format!("the run was there before, by its key: nothing is recorded in {dir}; use another key");
         screen.note(&screen.style().warn(words))?;
     }
     if left.contains(&handle.id) {

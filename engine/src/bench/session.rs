@@ -62,7 +62,8 @@ pub(super) fn record_and_core() -> (Vec<u8>, Vec<u8>) {
         models: Default::default(),
     };
     let settings = Settings::new(Config::default());
-    let (submission, _) = job::submission(run, owner, &job(), &settings, Wants::default(), model);
+    let submitted = job::submission(run, owner, &job(), &settings, Wants::default(), model);
+    let Ok((submission, _)) = submitted else { return Default::default() };
     let state = RunState::new(&submission, NOW);
     let (_, parts) = Encoded::all(&state);
     let core = parts.into_iter().find_map(|(_, bytes)| bytes).unwrap_or_default();

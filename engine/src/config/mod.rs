@@ -39,6 +39,7 @@ pub use error::{Error, Mistake};
 pub use layers::{Loaded, Overrides, files, load};
 pub use position::Origin;
 pub use snapshot::SnapshotHash;
+pub(crate) use unknown::quoted;
 pub use usd::Usd;
 
 /// The longest duration a setting may have: ten years. It keeps `now + duration` far from overflow.

@@ -31,7 +31,7 @@ pub(super) fn join(table: &str, key: &str) -> String {
 }
 
 /// A key as TOML writes it: quoted unless it is bare.
-fn quoted(key: &str) -> String {
+pub(crate) fn quoted(key: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if !key.is_empty() && key.bytes().all(is_bare) { key.into() } else { format!("{key:?}") }
 }

@@ -101,7 +101,8 @@ impl Given<'_> {
         self.text().ok().filter(is_plain).ok_or_else(|| expected.into())
     }
 
-    /// An `http` or `https` address without user or password, for it is kept in a run's snapshot.
+    /// An `http` or `https` address without what may hold a key, for it is kept in a run's snapshot: user, password,
+    /// query and fragment.
     pub(super) fn address(&self) -> Result<String, String> {
         let text = self.text()?;
         let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
@@ -110,7 +111,10 @@ impl Given<'_> {
             Some(authority) if authority.contains('@') => {
                 Err("expected an address without user and password: name the key with `api_key_env`".into())
             }
-            Some(_) => match ENDPOINTS.iter().find(|(end, _)| path_of(&text).ends_with(end)) {
+            Some(_) if text.contains(['?', '#']) => {
+                Err("expected an address without a query or fragment: name the key with `api_key_env`".into())
+            }
+            Some(_) => match ENDPOINTS.iter().find(|(end, _)| text.trim_end_matches('/').ends_with(end)) {
                 Some((_, name)) => {
                     Err(format!("the endpoint is added to the address: leave out {name} at its end"))
                 }
@@ -134,11 +138,6 @@ impl Given<'_> {
         };
         format!("expected {what}, got {got}")
     }
-}
-
-/// An address up to its query, without slashes at the end.
-fn path_of(address: &str) -> &str {
-    address.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/')
 }
 
 /// One of the names of the variants of `T`, spelled as serde spells them.

@@ -301,12 +301,12 @@ impl Call {
 
     fn fail(&mut self, reading: &mut Reading, fault: Fault) {
         self.tell(reading);
-        self.end(Err(reading.reader.failed(fault)));
+        self.end(Err(reading.reader.failed(fault.without(self.key.as_ref()))));
     }
 
     /// Ends before an answer began: nothing is billed.
     fn fail_early(&mut self, fault: Fault) {
-        self.end(Err(fault.into_failure(self.blank())));
+        self.end(Err(fault.without(self.key.as_ref()).into_failure(self.blank())));
     }
 
     fn end_aborted(&mut self, partial: Option<AssistantMessage>) {
@@ -324,7 +324,6 @@ impl Call {
             Ok(message) => StreamEvent::Done(Box::new(self.finished(message))),
             Err(failure) => StreamEvent::Failed(Failure {
                 usage: price::priced(self.price.as_ref(), failure.usage),
-                message: model::Label::from(self.redacted(failure.message.as_str().to_owned()).as_str()),
                 partial: failure.partial.map(|partial| Box::new(self.finished(*partial))),
                 ..failure
             }),
@@ -336,16 +335,12 @@ impl Call {
     fn finished(&self, message: AssistantMessage) -> AssistantMessage {
         AssistantMessage {
             usage: price::priced(self.price.as_ref(), message.usage),
-            error_message: message.error_message.map(|words| self.redacted(words)),
+            error_message: message.error_message.map(|words| match &self.key {
+                Some(key) => key.redact(words),
+                None => words,
+            }),
             at: SystemClock.now(),
             ..message
-        }
-    }
-
-    fn redacted(&self, words: String) -> String {
-        match &self.key {
-            Some(key) => key.redact(words),
-            None => words,
         }
     }
 

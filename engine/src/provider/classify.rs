@@ -7,7 +7,7 @@ use model::Millis;
 use model::input::FailureKind;
 use serde_json::Value;
 
-use super::fault::{Fault, WORDS_BYTES_MAX};
+use super::fault::{Fault, beginning};
 use super::fields::text;
 use super::http::Headers;
 use super::retry_after::retry_after_ms;
@@ -26,7 +26,7 @@ pub(super) fn reply(status: u16, headers: &Headers, body: &[u8], now: Millis) ->
         true => status,
         false => format!("{} ({status})", said.message),
     };
-    let retry_after_ms = retry_after_ms(headers, &json, &said.message, now);
+    let retry_after_ms = retry_after_ms(headers, &json, beginning(&said.message), now);
     Fault { retry_after_ms, ..Fault::new(kind, words) }
 }
 
@@ -42,7 +42,8 @@ pub(super) fn event(value: &Value) -> Fault {
         }
     };
     let words = if said.message.is_empty() { said.codes.clone() } else { said.message.clone() };
-    let retry_after_ms = retry_after_ms(&Headers::default(), value, &said.message, Millis::default());
+    let retry_after_ms =
+        retry_after_ms(&Headers::default(), value, beginning(&said.message), Millis::default());
     Fault { retry_after_ms, ..Fault::new(kind, words) }
 }
 
@@ -52,7 +53,7 @@ struct Said {
     message: String,
     /// Its types and codes, in small letters.
     codes: String,
-    /// Both, in small letters.
+    /// Both, in small letters, of the message its beginning.
     all: String,
 }
 
@@ -66,11 +67,9 @@ impl Said {
             .chain([text(json, "detail"), whole.trim()])
             .find(|message| !message.is_empty())
             .unwrap_or_default();
-        let end = (0..=WORDS_BYTES_MAX.min(message.len())).rev().find(|&at| message.is_char_boundary(at));
-        let message = message[..end.unwrap_or(0)].to_owned();
         let codes = ["type", "code", "status"].map(|key| text(error, key)).join(" ").trim().to_lowercase();
-        let all = format!("{codes} {}", message.to_lowercase());
-        Self { message, codes, all }
+        let all = format!("{codes} {}", beginning(message).to_lowercase());
+        Self { message: message.to_owned(), codes, all }
     }
 
     fn has(&self, words: &[&str]) -> bool {

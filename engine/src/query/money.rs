@@ -72,8 +72,11 @@ mod tests {
             price,
             ..Model::new(Api::OpenaiChat)
         };
-        let models =
-            [("free".to_owned(), served(Some(Price::default()))), ("local".to_owned(), served(None))];
+        let models = [
+            ("free".to_owned(), served(Some(Price::default()))),
+            ("local".to_owned(), served(None)),
+            (ODD.to_owned(), served(None)),
+        ];
         let defaults = Defaults {
             model: Some("free".to_owned()),
             fallback: vec!["local".to_owned()],
@@ -89,6 +92,9 @@ mod tests {
         Job { max_usd, retries: Some(false), ..Job::new("go").model(model).tools(Vec::<String>::new()) }
     }
 
+    /// A name that TOML wants in quotes.
+    const ODD: &str = "o/d d";
+
     const REFUSAL: &str = "model `local` has no price, so a cap in dollars would not stop it; say what a \
                            million tokens cost (models.local.price = { input = 0, output = 0 } if nothing), \
                            or cap tokens instead";
@@ -99,6 +105,11 @@ mod tests {
         let refusal = |job: &Job| engine.check(job).err().map(|error| error.to_string());
         assert_eq!(refusal(&job("local", None)), None);
         assert_eq!(refusal(&job("local", Some(1))), Some(REFUSAL.to_owned()));
+        let of_odd = refusal(&job(ODD, Some(1))).unwrap();
+        assert!(
+            of_odd.contains("(models.\"o/d d\".price = { input = 0, output = 0 } if nothing)"),
+            "{of_odd}"
+        );
         // The default model leads to its fallback.
         assert_eq!(refusal(&job("free", Some(1))), Some(REFUSAL.to_owned()));
         assert_eq!(refusal(&job("free", Some(0))), None);

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use model::Millis;
+use model::message::AssistantMessage;
 
 use super::{assert_reviewed, body, recorded};
 use crate::provider::classify::reply;
@@ -126,7 +127,9 @@ fn a_recorded_rate_limit_says_how_long_to_wait() {
 #[test]
 fn words_are_cut_and_bytes_that_are_no_text_do_no_harm() {
     let long = [b"{\"error\":\"".as_slice(), &vec![b'x'; 9_000], b"\"}"].concat();
-    assert!(reply(400, &Headers::default(), &long, Millis(0)).words.len() < 2_100);
+    let failure = reply(400, &Headers::default(), &long, Millis(0)).into_failure(AssistantMessage::default());
+    let words = failure.partial.unwrap().error_message.unwrap();
+    assert_eq!(words, format!("{}…", "x".repeat(2_048)));
     let fault = reply(500, &Headers::default(), b"\xff\xfe\x00", Millis(0));
     assert_eq!(fault.words, "\u{fffd}\u{fffd}\0 (HTTP status 500)");
 }

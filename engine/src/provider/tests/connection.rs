@@ -205,6 +205,28 @@ async fn a_key_that_a_server_quotes_is_not_told() {
 }
 
 #[tokio::test]
+async fn a_key_that_lies_across_a_cut_leaves_nothing_behind() {
+    let key = "sk-test-abcdefghijklmnopqrstuvwxyz";
+    for cut in [64, 2_048] {
+        for before in [cut - key.len() + 1, cut - 9, cut - 5] {
+            let said = format!("{}{key} and {}", "-".repeat(before), "more ".repeat(500));
+            let refused = format!("{{\"error\":{{\"message\":\"{said}\"}}}}");
+            let heads = [
+                format!("HTTP/1.1 500 No\r\ncontent-length: {}\r\n\r\n{refused}", refused.len()),
+                format!("HTTP/1.1 500 No\r\ncontent-length: {}\r\n\r\n{said}", said.len()),
+                format!("{HEAD}data: {refused}\n\n"),
+            ];
+            for response in heads {
+                let peer = saying(response).await;
+                let account = Some(Profile::ApiKeyCmd(format!("echo {key}")));
+                let failure = end(call(Api::OpenaiChat, &peer.address, PATIENT, account)).await.unwrap_err();
+                assert!(!format!("{failure:?}").contains("sk-t"), "{before}: {failure:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_response_that_is_no_answer_is_a_failure_of_its_kind() {
     let framed =
         |head: &str, body: &str| format!("HTTP/1.1 {head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
