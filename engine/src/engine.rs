@@ -325,6 +325,10 @@ impl Engine {
                     Ok(Some((state, _))) if *reason == model::ParkReason::Quarantine => {
                         self.parked_text(run, &state.core.phase)
                     }
+                    // It waits in the middle of a call, and nothing durable says for what.
+                    Ok(Some((state, _))) if !matches!(state.core.phase, Phase::Parked { .. }) => {
+                        reason.to_string()
+                    }
                     Ok(_) | Err(_) => reason.name().to_owned(),
                 };
                 self.shared.report.note(run, None, Found::Parked, &words);

@@ -171,7 +171,9 @@ fn say_end(
     for (run, rest) in runs.iter().zip(rests) {
         let name = match rest {
             Some(Rest::Failed(_)) => "not driven because of an error",
-            Some(Rest::Done { .. } | Rest::Parked(_) | Rest::Waiting { .. } | Rest::Stopped) | None => {
+            // Also one that nobody has taken over yet.
+            Some(Rest::Parked(_)) => query::Status::Parked.name(),
+            Some(Rest::Done { .. } | Rest::Waiting { .. } | Rest::Stopped) | None => {
                 query::show(&**engine.store(), *run)?.row.status.name()
             }
         };

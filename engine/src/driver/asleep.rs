@@ -28,6 +28,8 @@ pub(crate) struct Asleep {
     deadline: Option<Millis>,
     /// What the call may still give back to its batch.
     reservation: Option<Reservation>,
+    /// What is missing is looked for once the answer is committed.
+    has_to_look: bool,
 }
 
 impl Asleep {
@@ -92,6 +94,7 @@ impl Driver {
             watched: Arc::clone(&self.watched),
             deadline,
             reservation: self.reservation.take(),
+            has_to_look: self.has_to_look,
         })
     }
 
@@ -101,13 +104,14 @@ impl Driver {
         asleep: Asleep,
         loading: Option<OwnedSemaphorePermit>,
     ) -> Result<Box<Self>, Error> {
-        let Asleep { run, call, cancel, reservation, watched: _, deadline: _ } = asleep;
+        let Asleep { run, call, cancel, reservation, has_to_look, watched: _, deadline: _ } = asleep;
         let mut driver = Self::load(shared, run, Attached::default(), loading)?;
         driver.learn_who_pays();
         driver.active.push(call.effect());
         driver.model = Some(call);
         driver.cancel = cancel;
         driver.reservation = reservation;
+        driver.has_to_look = has_to_look;
         Ok(driver)
     }
 }

@@ -96,6 +96,8 @@ impl Driver {
             unsynced: Vec::new(),
             untold: Vec::new(),
             left_over: Vec::new(),
+            awaited: None,
+            has_to_look: false,
             is_stopping: false,
             is_leaving_call: false,
             sink_failure: None,

@@ -30,7 +30,7 @@ use model::encode::Encoded;
 use model::inbox::Control;
 use model::input::RecoveryClass;
 use model::phase::StreamStage;
-use model::{Effect, Fact, Label, Millis, Phase, RunId, RunState};
+use model::{Effect, Fact, Label, Millis, ParkReason, Phase, RunId, RunState};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
@@ -150,6 +150,10 @@ pub(crate) struct Driver {
     untold: Vec<(Effect, Fact)>,
     /// Directories of calls whose result waits for its barrier.
     left_over: Vec<std::path::PathBuf>,
+    /// What is missing to take up the call of a dead engine; the run is not taken over before it is there.
+    awaited: Option<Label>,
+    /// A call was taken up: what is missing is looked for once its answer is committed.
+    has_to_look: bool,
     is_stopping: bool,
     /// The engine stops, and its model call is left to the next one.
     is_leaving_call: bool,
@@ -193,6 +197,10 @@ impl Driver {
                 // A failed barrier took back that the run is ours, and what was settled with it.
                 Box::pin(self.settle()).await?;
             }
+            if self.has_to_look && self.model.is_none() && !self.is_stopping {
+                self.has_to_look = false;
+                Box::pin(self.look_for_missing(false)).await?;
+            }
             if let Some(rest) = self.rest() {
                 let left = Paused::Rests(Left { rest, inbox_len: self.inbox.len() });
                 return self.sink_failure.take().map_or(Ok(left), |failure| Err(Error::Sink(failure)));
@@ -233,6 +241,9 @@ impl Driver {
         }
         if self.has_control() {
             return None;
+        }
+        if let Some(what) = &self.awaited {
+            return Some(Rest::Parked(ParkReason::Missing(what.clone())));
         }
         if let Phase::Parked { reason, .. } = phase {
             return Some(Rest::Parked(reason.clone()));
@@ -379,8 +390,8 @@ impl Driver {
         self.state.batch.as_ref().is_some_and(|batch| batch.calls.len() > 1)
     }
 
-    /// The engine stops: a model call is given up unless its answer goes on at its provider, a tool in the process is waited for, nothing new is started. What
-    /// outlives the engine runs on.
+    /// The engine stops: a model call is given up unless the next engine finds its answer, a tool in the process is
+    /// waited for, nothing new is started. What outlives the engine runs on.
     fn stop(&mut self) {
         self.is_stopping = true;
         self.is_leaving_call = self.model.take().is_some_and(|call| call.is_lasting);

@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::event::{AgentEvent, Stamped, opening};
 use crate::job::ModelFacts;
 use crate::provider::{ModelProvider, StreamEvent, Update, UpdateKind};
+use crate::report::Found;
 use crate::runs::Live;
 use crate::spool::Spool;
 
@@ -49,10 +50,10 @@ pub(super) struct ModelCall {
     reserved: Usage,
     /// Where the raw response is kept, if it is.
     spool: Option<Box<Spool>>,
-    /// The provider goes on with the answer when the call is dropped.
+    /// The next engine finds the answer when the call is dropped.
     pub(super) is_lasting: bool,
-    /// A dead engine made it, and it is not known yet whether its answer is found.
-    pub(super) is_sought: bool,
+    /// How its answer is found if all goes well, of a dead engine's call; none once that is known.
+    pub(super) sought: Option<Found>,
 }
 
 /// What the stream told.
@@ -202,7 +203,7 @@ impl Driver {
             reserved: self.state.core.spent.reserved,
             spool: spool.map(Box::new),
             is_lasting: provider.has_lasting_responses(),
-            is_sought: false,
+            sought: None,
         }
     }
 

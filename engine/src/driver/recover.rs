@@ -21,6 +21,10 @@ impl Driver {
         let owner = self.shared.owner();
         let is_own = self.state.core.owner == owner;
         if !is_own {
+            self.awaited = self.awaited()?;
+            if self.awaited.is_some() {
+                return Ok(());
+            }
             self.untold.clear();
             let suspicion = self.suspicion();
             let fact = Fact::Resumed { epoch: owner.epoch, boot_id: owner.boot_id, suspicion };
@@ -31,6 +35,11 @@ impl Driver {
             }
         }
         self.settle_effects().await?;
+        if self.model.is_some() {
+            // An answer that was paid for is committed first, whatever else is missing.
+            self.has_to_look = true;
+            return Ok(());
+        }
         let effects = self.effects.clone();
         self.make_workspace().await;
         self.look_for_missing(is_own).await?;
@@ -174,7 +183,7 @@ impl Driver {
     }
 
     /// What the run needs and does not find parks it; what was missing and is there again lets it go on.
-    async fn look_for_missing(&mut self, is_own: bool) -> Result<(), Error> {
+    pub(super) async fn look_for_missing(&mut self, is_own: bool) -> Result<(), Error> {
         if let Phase::Parked { reason: ParkReason::Budget(shortage), .. } = &self.state.core.phase {
             return self.look_for_room(*shortage).await;
         }
@@ -210,16 +219,8 @@ impl Driver {
         {
             return Some(format!("workspace {}", workspace.display()));
         }
-        match self.shared.models.resolve(self.model_name(), &self.config()) {
-            Err(error) => return Some(error.to_string()),
-            Ok(provider) => {
-                let is_first_model = self.fold.submission().model == self.state.core.model;
-                if let Some(what) =
-                    is_first_model.then(|| provider.missing(&self.facts.model_identity)).flatten()
-                {
-                    return Some(what);
-                }
-            }
+        if let Some(what) = self.missing_of_model() {
+            return Some(what);
         }
         let started: Vec<u16> = (0u16..)
             .zip(self.state.batch.iter().flat_map(|batch| &batch.calls))
@@ -230,5 +231,15 @@ impl Driver {
             let plan = self.plan(index)?;
             plan.tool.is_none().then(|| format!("tool {}", plan.call.name))
         })
+    }
+
+    /// What keeps the model in force from being called.
+    pub(super) fn missing_of_model(&self) -> Option<String> {
+        let provider = match self.shared.models.resolve(self.model_name(), &self.config()) {
+            Err(error) => return Some(error.to_string()),
+            Ok(provider) => provider,
+        };
+        let is_first_model = self.fold.submission().model == self.state.core.model;
+        is_first_model.then(|| provider.missing(&self.facts.model_identity)).flatten()
     }
 }

@@ -3,14 +3,14 @@
 //! Owns the question whether a call that was in flight has to be made again. It must never take a response for that of
 //! another call: the committed intent names the only one.
 
-use model::{Effect, Fact};
+use model::{Effect, Fact, Label};
 use store::Stream;
 
 use super::model_call::ModelNews;
 use super::{Driver, decode_moved};
 use crate::error::Error;
 use crate::keys;
-use crate::provider::{TakenUp, Unfinished};
+use crate::provider::{ModelProvider, Spooled, TakenUp, Unfinished};
 use crate::report::Found;
 use crate::spool::{self, CallName, Spool};
 
@@ -31,53 +31,71 @@ impl Driver {
 
     /// Takes up the call that a dead engine had in flight. False if nothing is left of it, and it has to be made again.
     pub(super) fn take_up_call(&mut self, turn: u32, attempt: u32) -> Result<bool, Error> {
-        let Some(dir) = self.shared.dir.clone() else { return Ok(false) };
-        if !spool::path(&dir, self.run, turn, attempt).exists() {
-            return Ok(false);
-        }
-        let Some((request, epoch)) = self.intent()? else { return Ok(false) };
-        let name = CallName { run: self.run, turn, attempt, epoch, request };
-        let Some((spool, kept)) =
-            self.spool_of(name).and_then(|spool| spool.read().map(|kept| (spool, kept)))
-        else {
-            return Ok(false);
-        };
+        let Some((spool, kept)) = self.kept_of_call(turn, attempt)? else { return Ok(false) };
         let Ok(provider) = self.shared.models.resolve(self.model_name(), &self.config()) else {
             return Ok(false);
         };
-        self.learn_who_pays();
-        let profile = self.paying.as_deref().map(str::to_owned);
-        let recording = self.recording.clone();
-        let call = Unfinished { kept, spool: spool.clone(), profile, recording };
-        let Some(taken) = provider.take_up(call, self.cancel.clone()) else { return Ok(false) };
-        let (stream, is_sought) = match taken {
-            TakenUp::Answered(stream) => (stream, false),
-            TakenUp::GoesOn(stream) => (stream, true),
+        let Some(taken) = self.taken_up(&*provider, spool.clone(), kept) else { return Ok(false) };
+        let (stream, sought) = match taken {
+            TakenUp::Answered(stream) => (stream, Found::Collected),
+            TakenUp::GoesOn(stream) => (stream, Found::Adopted),
         };
-        if !is_sought {
-            let words = "the model's answer was complete, and was not asked for again";
-            self.shared.report.note(self.run, None, Found::Collected, words);
-        }
         self.active.push(Effect::CallModel { turn, attempt });
         let mut call = self.under_way((turn, attempt), &*provider, stream, Some(spool));
-        call.is_sought = is_sought;
+        // A complete answer is found again too.
+        call.is_lasting |= sought == Found::Collected;
+        call.sought = Some(sought);
         self.model = Some(call);
         Ok(true)
     }
 
-    /// Reports what became of an answer that went on at its provider, once that is known.
-    pub(super) fn note_found(&mut self, news: &ModelNews) {
-        let Some(call) = &mut self.model else { return };
-        if !std::mem::take(&mut call.is_sought) {
-            return;
+    /// What is missing to take up a call whose answer may still be found. Whoever took the run over now would have to
+    /// give that answer up, so nobody does, unless the run is to end.
+    pub(super) fn awaited(&mut self) -> Result<Option<Label>, Error> {
+        let Some(&Effect::CallModel { turn, attempt }) = self.effects.first() else { return Ok(None) };
+        if self.state.core.abort.is_some() || self.has_control() || self.is_past_deadline() {
+            return Ok(None);
         }
+        let Some(what) = self.missing_of_model() else { return Ok(None) };
+        let Some((spool, kept)) = self.kept_of_call(turn, attempt)? else { return Ok(None) };
+        let is_awaited = match self.shared.models.resolve(self.model_name(), &self.config()) {
+            Err(_) => true,
+            Ok(provider) => match self.taken_up(&*provider, spool, kept) {
+                Some(TakenUp::GoesOn(_)) => true,
+                Some(TakenUp::Answered(_)) | None => false,
+            },
+        };
+        Ok(is_awaited.then(|| Label::from(what.as_str())))
+    }
+
+    fn taken_up(&mut self, provider: &dyn ModelProvider, spool: Spool, kept: Spooled) -> Option<TakenUp> {
+        self.learn_who_pays();
+        let profile = self.paying.as_deref().map(str::to_owned);
+        let recording = self.recording.clone();
+        provider.take_up(Unfinished { kept, spool, profile, recording }, self.cancel.clone())
+    }
+
+    /// What was kept of the call in flight.
+    fn kept_of_call(&self, turn: u32, attempt: u32) -> Result<Option<(Spool, Spooled)>, Error> {
+        let Some(dir) = &self.shared.dir else { return Ok(None) };
+        if !spool::path(dir, self.run, turn, attempt).exists() {
+            return Ok(None);
+        }
+        let Some((request, epoch)) = self.intent()? else { return Ok(None) };
+        let spool = self.spool_of(CallName { run: self.run, turn, attempt, epoch, request });
+        Ok(spool.and_then(|spool| spool.read().map(|kept| (spool, kept))))
+    }
+
+    /// Reports what became of the answer to a dead engine's call, once that is known.
+    pub(super) fn note_found(&mut self, news: &ModelNews) {
+        let Some(sought) = self.model.as_mut().and_then(|call| call.sought.take()) else { return };
         let (found, words) = match news {
             ModelNews::Lost => (Found::Repeated, "the model's answer was not found at its provider any more"),
             ModelNews::Nothing
             | ModelNews::Opened
             | ModelNews::Update(_)
             | ModelNews::Answered(_)
-            | ModelNews::Failed(_) => (Found::Adopted, "the model's answer went on at its provider"),
+            | ModelNews::Failed(_) => (sought, words_of(sought)),
         };
         self.shared.report.note(self.run, None, found, words);
     }
@@ -123,5 +141,14 @@ impl Driver {
             end = from;
         }
         Ok(None)
+    }
+}
+
+/// What the report says of an answer that was found.
+fn words_of(sought: Found) -> &'static str {
+    if sought == Found::Collected {
+        "the model's answer was complete, and was not asked for again"
+    } else {
+        "the model's answer went on at its provider"
     }
 }

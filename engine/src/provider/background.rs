@@ -65,14 +65,15 @@ impl Background {
         if key.is_none()
             && let Some(account) = &self.account
         {
-            *key = Some(secret::fetch(account).await.map_err(|_| Unreached::Gone)?);
+            *key = Some(secret::fetch(account).await.map_err(|_| Unreached::Passing)?);
         }
         let headers = vec![("accept", "text/event-stream".to_owned())];
         let incoming = self.exchange(Method::GET, url, headers, key.as_ref()).await;
         let incoming = incoming.map_err(|_| Unreached::Passing)?;
         match incoming.status {
             200 if is_event_stream(&incoming) => Ok(incoming),
-            408 | 429 | 500.. => Err(Unreached::Passing),
+            // A key that is refused says nothing of the response.
+            401 | 403 | 408 | 429 | 500.. => Err(Unreached::Passing),
             _ => Err(Unreached::Gone),
         }
     }

@@ -43,7 +43,7 @@ pub(super) struct Draft {
     pub(super) response_id: Option<String>,
     /// The number of the newest event, in a protocol that numbers them.
     pub(super) sequence: Option<u64>,
-    /// The response was reached again: an event that was told before may come again.
+    /// The response was reached again: an event that was told before may come again, and none may be left out.
     pub(super) is_rejoined: bool,
     /// The provider has given up the response: there is no more of it.
     pub(super) is_given_up: bool,

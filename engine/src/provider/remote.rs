@@ -151,6 +151,10 @@ impl ModelProvider for Remote {
     fn take_up(&self, call: Unfinished, abort: CancellationToken) -> Option<TakenUp> {
         let Unfinished { kept: Spooled { sent, status, body }, spool, profile, recording } = call;
         let mut reader = Reader::new(self.endpoint.speaker.clone(), sent).filter(|_| status == 200)?;
+        if self.endpoint.model.background {
+            // What was kept may have a seam.
+            reader.rejoin();
+        }
         // What came after the end mark does not matter, nor that it may be malformed.
         let read = reader.push(&body);
         let price = self.endpoint.model.price.clone();
@@ -163,13 +167,14 @@ impl ModelProvider for Remote {
         }
         read.ok()?;
         reader.place()?;
+        let background = self.background(profile.as_deref())?;
         if let Some(recording) = recording {
             recording.lose(&io::Error::other("an answer was begun under one engine and ended under another"));
         }
         let rest = Rest {
             speaker: self.endpoint.speaker.clone(),
             price,
-            background: self.background(profile.as_deref())?,
+            background,
             watchdog: Watchdog::new(self.endpoint.model.idle_timeout().unwrap_or_default()),
             reader,
             tap: Some(Box::new(SpoolTap::kept(spool, sent, status))),

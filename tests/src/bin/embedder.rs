@@ -77,8 +77,9 @@ async fn embed(order: &Value) {
         for note in notes.iter().skip(noted).filter(|note| note.call.is_some()) {
             say(&json!({ "found": note.found.name() }));
         }
-        let of_model =
-            |note: &&Note| note.call.is_none() && matches!(note.found, Found::Adopted | Found::Repeated);
+        let of_model = |note: &&Note| {
+            note.call.is_none() && matches!(note.found, Found::Adopted | Found::Collected | Found::Repeated)
+        };
         for note in notes.iter().skip(noted).filter(of_model) {
             say(&json!({ "model_found": note.found.name() }));
         }
@@ -131,7 +132,8 @@ fn builder(order: &Value) -> Builder {
         (None, Some(dir)) => builder.config(config).provider("m", Replay::open(Path::new(dir)).unwrap()),
         (Some(base_url), _) => {
             let is_background = order["background"] == true;
-            builder.config(Config { models: served_at(base_url, is_background), ..config })
+            let key = order["key_env"].as_str();
+            builder.config(Config { models: served_at(base_url, key, is_background), ..config })
         }
         (None, None) => builder.config(config).provider("m", Rehearsal::from_value(&script).unwrap()),
     };
@@ -142,11 +144,12 @@ fn builder(order: &Value) -> Builder {
 }
 
 /// A model of a server that speaks Messages, or Responses in the background.
-fn served_at(base_url: &str, is_background: bool) -> Arc<BTreeMap<String, Model>> {
+fn served_at(base_url: &str, key: Option<&str>, is_background: bool) -> Arc<BTreeMap<String, Model>> {
     let api = if is_background { Api::OpenaiResponses } else { Api::AnthropicMessages };
     let model = Model {
         base_url: Some(base_url.to_owned()),
         model: Some("m".to_owned()),
+        api_key_env: key.map(str::to_owned),
         background: is_background,
         ..Model::new(api)
     };

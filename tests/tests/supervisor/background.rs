@@ -118,7 +118,10 @@ fn wait_for_bytes(world: &World, bytes: usize) {
 
 /// A run whose engine was killed when so many bytes of its answer had arrived.
 fn killed_after(server: &Server, bytes: usize) -> World {
-    let world = server.world();
+    killed(server.world(), bytes)
+}
+
+fn killed(world: World, bytes: usize) -> World {
     let mut engine = world.start();
     wait_for_bytes(&world, bytes);
     engine.kill();
@@ -209,6 +212,29 @@ fn an_answer_that_is_gone_counts_as_lost_and_is_asked_for_again() {
         let posts = server.asked().iter().filter(|line| *line == "POST /v1/responses").count();
         assert_eq!((posts, server.asked().len()), (2, acts.len()));
     }
+}
+
+#[test]
+fn an_answer_waits_for_the_key_that_it_is_found_with() {
+    let bytes = events(0).len() - events(3).len();
+    let server = Server::start(&[Act::Hold(bytes), Act::Whole]);
+    let keyed = server.world().set("key_env", "MODEL_KEY").variable("MODEL_KEY", "k");
+    let mut world = killed(keyed, bytes);
+    let variables = std::mem::take(&mut world.variables);
+    for _ in 0..2 {
+        let mut engine = world.start();
+        assert_eq!(engine.wait_for("parked"), "missing");
+        engine.kill();
+    }
+    assert_eq!(server.asked(), ["POST /v1/responses"]);
+
+    world.variables = variables;
+    let mut engine = world.start();
+    assert_eq!(engine.wait_for("model_found"), "adopted");
+    assert_eq!(engine.told().outcome, "completed");
+    engine.close();
+    assert_eq!(counted(&world), (1, 0, TEXT.to_owned()));
+    assert_eq!(server.asked(), ["POST /v1/responses".to_owned(), format!("{REST}2")]);
 }
 
 #[test]

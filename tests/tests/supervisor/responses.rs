@@ -123,6 +123,21 @@ fn a_complete_answer_is_not_paid_for_twice() {
 }
 
 #[test]
+fn a_complete_answer_is_committed_whatever_is_missing() {
+    let server = Server::start(ANSWER.len());
+    let keyed = world(&server).set("key_env", "MODEL_KEY").variable("MODEL_KEY", "k");
+    let mut world = killed_with_the_answer(keyed);
+    world.variables.clear();
+    fs::remove_dir(world.path("ws")).unwrap();
+
+    let mut engine = world.start();
+    assert_eq!(engine.wait_for("model_found"), "collected");
+    assert_eq!((engine.told().outcome.as_str(), server.calls()), ("completed", 1));
+    engine.close();
+    assert_eq!(spooled(&world), Vec::<String>::new());
+}
+
+#[test]
 fn an_answer_that_is_taken_up_is_whole_in_its_recording_too() {
     let server = Server::start(ANSWER.len());
     let recording = tempfile::tempdir().unwrap();

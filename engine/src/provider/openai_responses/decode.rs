@@ -53,11 +53,8 @@ impl Decode for Decoder {
             return Ok(());
         }
         let value = data(event)?;
-        if let Some(number) = number(&value, "sequence_number") {
-            if draft.is_rejoined && draft.sequence.is_some_and(|newest| number <= newest) {
-                return Ok(());
-            }
-            draft.sequence = Some(number);
+        if is_told(&value, draft)? {
+            return Ok(());
         }
         match text(&value, "type") {
             "response.created" => {
@@ -245,6 +242,31 @@ impl Decoder {
         draft.is_over = true;
         Ok(())
     }
+}
+
+/// True for an event that was told before; else it is the newest. Behind a seam each event has to be the next one of the
+/// same response: an answer with a gap would be another answer.
+fn is_told(value: &Value, draft: &mut Draft) -> Result<bool, Fault> {
+    let broken = |words: String| Err(Fault::new(FailureKind::Connection, words));
+    let id = text(&value["response"], "id");
+    if let Some(begun) = &draft.response_id
+        && draft.is_rejoined
+        && !id.is_empty()
+        && id != begun
+    {
+        return broken(format!("the rest of another response came, of {id:?}"));
+    }
+    let Some(number) = number(value, "sequence_number") else { return Ok(false) };
+    if let Some(newest) = draft.sequence {
+        if number <= newest {
+            return Ok(true);
+        }
+        if draft.is_rejoined && number - newest > 1 {
+            return broken(format!("event {number} of the answer came behind event {newest}"));
+        }
+    }
+    draft.sequence = Some(number);
+    Ok(false)
 }
 
 fn note_id(draft: &mut Draft, value: &Value) {

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::{body, configured, reader, recorded, request, text, user};
-use crate::config::{Api, Model};
+use crate::config::{Api, Model, Profile};
 use crate::provider::tap::SpoolTap;
 use crate::provider::{
     Client, ModelProvider, Recording, Remote, Request, Spool, StreamEvent, TakenUp, Unfinished, Update,
@@ -101,6 +101,45 @@ fn an_event_that_comes_again_counts_once() {
     assert_eq!(reader.conclude().unwrap(), whole);
 }
 
+#[test]
+fn what_was_kept_with_a_doubled_event_is_read_as_one() {
+    let events = numbered("llama-responses-tools");
+    let (whole, ..) = read(&events, &[]);
+    let doubled = [&events[..9], &events[4..]].concat().concat();
+    let mut reader = reader(Api::OpenaiResponses);
+    reader.push(doubled.as_bytes()).unwrap();
+    assert_eq!(reader.conclude().unwrap(), whole);
+}
+
+#[test]
+fn numbers_may_begin_anywhere() {
+    let events = numbered("llama-responses-text");
+    let (whole, ..) = read(&events, &[]);
+    let from_seven = (0..events.len()).rev().fold(events.concat(), |text, n| {
+        let number = |n: usize| format!("\"sequence_number\":{n},");
+        text.replacen(&number(n), &number(n + 7), 1)
+    });
+    let mut reader = reader(Api::OpenaiResponses);
+    reader.push(from_seven.as_bytes()).unwrap();
+    assert_eq!(reader.conclude().unwrap(), whole);
+}
+
+#[test]
+fn a_rest_that_leaves_events_out_or_is_another_s_is_no_answer() {
+    let events = numbered("llama-responses-text");
+    let other = events.concat().replace(&id(&events), "resp_other");
+    for (rest, words) in [
+        (events[5..].concat(), "event 5 of the answer came behind event 2"),
+        (other, "the rest of another response came, of \"resp_other\""),
+    ] {
+        let mut reader = reader(Api::OpenaiResponses);
+        reader.push(events[..3].concat().as_bytes()).unwrap();
+        reader.rejoin();
+        let fault = reader.push(rest.as_bytes()).unwrap_err();
+        assert_eq!((fault.kind, fault.words.as_str()), (FailureKind::Connection, words));
+    }
+}
+
 /// What the server does with one request for an answer, or for the rest of one.
 #[derive(Clone, Copy, Debug)]
 enum Act {
@@ -153,14 +192,17 @@ impl Vendor {
         }
     }
 
-    fn remote(&self, idle_timeout_s: u64) -> Remote {
-        let model = Model {
+    fn model(&self, idle_timeout_s: u64) -> Model {
+        Model {
             base_url: Some(self.address.clone()),
             background: true,
             idle_timeout_s: Some(idle_timeout_s),
             ..configured(Api::OpenaiResponses)
-        };
-        Remote::new(model, Arc::default(), Client::new().unwrap()).unwrap()
+        }
+    }
+
+    fn remote(&self, idle_timeout_s: u64) -> Remote {
+        Remote::new(self.model(idle_timeout_s), Arc::default(), Client::new().unwrap()).unwrap()
     }
 }
 
@@ -230,6 +272,46 @@ async fn a_connection_that_is_lost_is_made_anew_and_nothing_is_asked_twice() {
     assert_eq!(answered(answer), whole);
     let rest = |after: u64| format!("GET /v1/responses/{}?stream=true&starting_after={after}", id(&events));
     assert_eq!(vendor.asked(), ["POST /v1/responses".to_owned(), rest(2), rest(2), rest(2)]);
+}
+
+#[tokio::test]
+async fn a_key_that_is_refused_or_not_there_gives_no_answer_up() {
+    let events = numbered("llama-responses-text");
+    let (whole, ..) = read(&events, &[]);
+    for status in [401, 403] {
+        let vendor = Vendor::start(events.clone(), &[Act::Break(600), Act::Refuse(status), Act::Whole]).await;
+        let answer = last(vendor.remote(60).stream(asking(), CancellationToken::new())).await;
+        assert_eq!(answered(answer), whole);
+        assert_eq!(vendor.asked().len(), 3);
+    }
+
+    let dir = tempfile::tempdir().unwrap();
+    let spool = spooled(dir.path(), &events.concat().as_bytes()[..600]);
+    let vendor = Vendor::start(events.clone(), &[Act::Whole]).await;
+    // It prints a key from the second time on.
+    let mark = dir.path().join("mark");
+    let command = format!("[ -e {0} ] && echo k || {{ touch {0}; exit 1; }}", mark.display());
+    let profiles = [("p".to_owned(), Profile::ApiKeyCmd(command))].into();
+    let model = Model { profiles: vec!["p".to_owned()], ..vendor.model(60) };
+    let remote = Remote::new(model, Arc::new(profiles), Client::new().unwrap()).unwrap();
+    let call = Unfinished { kept: spool.read().unwrap(), spool, profile: None, recording: None };
+    let Some(TakenUp::GoesOn(stream)) = remote.take_up(call, CancellationToken::new()) else { panic!() };
+    assert_eq!(answered(last(stream).await), whole);
+}
+
+#[tokio::test]
+async fn what_ends_with_its_connection_costs_no_recording() {
+    let events = numbered("llama-responses-text");
+    let vendor = Vendor::start(Vec::new(), &[]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let spool = spooled(dir.path(), &events.concat().as_bytes()[..600]);
+    let recording = Arc::new(Recording::new(dir.path().join("recording"), &asking().origin));
+    let model = Model { background: false, ..vendor.model(60) };
+    let remote = Remote::new(model, Arc::default(), Client::new().unwrap()).unwrap();
+    let kept = spool.read().unwrap();
+    let call = Unfinished { kept, spool, profile: None, recording: Some(Arc::clone(&recording)) };
+    assert!(remote.take_up(call, CancellationToken::new()).is_none());
+    assert_eq!(recording.lost(), None);
 }
 
 #[tokio::test]
