@@ -68,20 +68,24 @@ fn a_supervisor_weighs_nearly_nothing() {
     let mut other = supervise(&dir.path().join("other"), "sleep 600");
     let mut supervisor = supervise(&call, "head -c 3000000 /dev/zero; echo > done; sleep 600");
     wait_for("output", || dir.path().join("done").exists().then_some(()));
-    std::thread::sleep(Duration::from_millis(50));
-    let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", supervisor.id())).unwrap();
-    let kilobytes = |name: &str| -> u64 {
-        let line = rollup.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
+    // The least of several looks: on a busy machine one may fall into a moment that passes.
+    let look = |_| {
+        std::thread::sleep(Duration::from_millis(20));
+        let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", supervisor.id())).unwrap();
+        let kilobytes = |name: &str| -> u64 {
+            let line = rollup.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().trim_end_matches(" kB").parse().unwrap()
+        };
+        (kilobytes("Private_Dirty:"), kilobytes("Private_Clean:"))
     };
-    let (clean, dirty) = (kilobytes("Private_Clean:"), kilobytes("Private_Dirty:"));
+    let (dirty, clean) = (0..10).map(look).min().unwrap();
     println!("private memory of a supervisor: {dirty} kB written, {clean} kB only read");
     for child in [&mut other, &mut supervisor] {
         child.kill().unwrap();
         child.wait().unwrap();
     }
     let most = if cfg!(debug_assertions) { 2048 } else { 1024 };
-    assert!(dirty + clean <= most, "{rollup}");
+    assert!(dirty + clean <= most, "{dirty} kB written, {clean} kB only read");
 }
 
 #[test]
