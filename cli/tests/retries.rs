@@ -97,7 +97,9 @@ fn a_run_says_to_a_person_why_it_waits() {
         String::from_utf8(output.stderr).unwrap()
     };
     let said = words(&[]);
-    assert_eq!(said.lines().next(), Some("no answer: overloaded: busy -> passing_retry: again in 2 s"));
+    let model = format!("rehearsal:{}", session.work().join("m.json").display());
+    let waits = format!("no answer from {model} (overloaded: busy): again in 2 s");
+    assert_eq!(said.lines().next(), Some(waits.as_str()));
     assert_eq!(said.matches("no answer").count(), 1, "{said}");
     assert!(!words(&["--json"]).contains("no answer"));
 }

@@ -12,6 +12,7 @@ use futures_util::Stream;
 use model::RunId;
 use store::{Store, Stream as Chain};
 use tokio::sync::broadcast::{self, error::TryRecvError};
+use tokio::sync::watch;
 
 use crate::driver::{decode_moved, inbox_message, read_first};
 use crate::error::Error;
@@ -78,7 +79,7 @@ impl EventReader {
 struct Following {
     reader: EventReader,
     watched: Arc<Watched>,
-    committed: tokio::sync::watch::Receiver<u64>,
+    committed: watch::Receiver<u64>,
     updates: broadcast::Receiver<Live>,
     /// Updates that were published after a record that the reader has not reached.
     held: VecDeque<Live>,
@@ -87,6 +88,11 @@ struct Following {
 }
 
 impl RunHandle {
+    /// The sequence of the run's newest commit by this engine, as it grows from now on.
+    pub fn commits(&self) -> watch::Receiver<u64> {
+        self.engine().shared().runs.watch(self.id).committed()
+    }
+
     /// The run's events from after a place on (from the first, if none), then what happens until it ends,
     /// live updates included.
     pub fn events(

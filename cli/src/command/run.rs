@@ -3,7 +3,6 @@
 use std::io::{IsTerminal, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use engine::config::{Overrides, Usd};
 use engine::{EventReader, Job, Place, Rest, RunHandle, query};
@@ -18,9 +17,6 @@ use crate::screen::Screen;
 use crate::status::Status;
 use crate::text::{count, field, lost_words, tokens_in};
 use model::guard::retry::ThinkingLevel;
-
-/// How often the watch looks whether the run waits for its model.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Start one run in the current directory and watch it
 #[derive(Debug, clap::Args)]
@@ -200,7 +196,7 @@ async fn watch(
         engine.resume(Some(&[handle.id]))?;
     }
     let mut shown = None;
-    let (mut looks, mut seen) = (tokio::time::interval(LOOK_EVERY), 0);
+    let mut commits = handle.commits();
     let work = async {
         let mut events = Box::pin(handle.events(None)?);
         loop {
@@ -214,7 +210,8 @@ async fn watch(
                     None => break,
                 },
                 () = engine.rested() => break,
-                _ = looks.tick() => seen = show_wait(&handle, seen, screen)?,
+                // It fails once the run has ended, which the others tell.
+                Ok(()) = commits.changed() => show_wait(&handle, screen)?,
             }
         }
         // The last event is published before its driver has settled.
@@ -235,19 +232,17 @@ async fn watch(
     }
 }
 
-/// Says why the run waits before it asks its model again, which no event tells. `seen` records were looked at before;
-/// answers how many are now.
-fn show_wait(run: &RunHandle, seen: u64, screen: &mut Screen) -> Result<u64, Failure> {
-    let mut newest = None;
-    for row in query::journal(&**run.engine().store(), run.id, seen)? {
-        newest = Some(row?);
+/// Says why the run waits before it asks its model again, which no event tells. Of a wait that is over by now there is
+/// nothing to say.
+fn show_wait(run: &RunHandle, screen: &mut Screen) -> Result<(), Failure> {
+    if let Some(failed) = query::failed_now(&**run.engine().store(), run.id)?
+        && failed.wait_s > 0.0
+    {
+        let query::AttemptRow { model, failure, message, followed, .. } = failed;
+        let why = if message.is_empty() { failure.to_owned() } else { format!("{failure}: {message}") };
+        screen.aside(&format!("no answer from {model} ({why}): {followed}"))?;
     }
-    let Some(row) = newest else { return Ok(seen) };
-    // Of a wait that is over there is nothing to say.
-    if row.input == "model_failed" && row.after.is_some_and(|phase| phase.ends_with("backoff)")) {
-        screen.aside(&format!("no answer: {}", row.details))?;
-    }
-    Ok(row.seq.saturating_add(1))
+    Ok(())
 }
 
 /// Shows what was committed and not shown yet.

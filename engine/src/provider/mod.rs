@@ -233,7 +233,8 @@ pub trait ModelProvider: Send + Sync {
     }
 
     /// Takes up a call that a dead engine had made, from what was kept of its response, so that nothing is asked again that
-    /// was paid for. None: nothing can be made of it, and the call is made again.
+    /// was paid for. None: nothing can be made of it, and the call is made again. Nothing happens before what it gives is
+    /// polled: it is also asked only to learn whether there would be something.
     fn take_up(&self, _call: Unfinished, _abort: CancellationToken) -> Option<TakenUp> {
         None
     }

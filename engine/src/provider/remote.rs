@@ -4,7 +4,6 @@
 //! keep a key.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use super::call::{Call, Plan, Respondent, Rest};
 use super::endpoint::{Endpoint, sent_tokens};
 use super::http::{Client, Tap};
 use super::reader::Reader;
-use super::recording::RecordTap;
+use super::recording::{RecordTap, SeamTap};
 use super::secret;
 use super::tap::SpoolTap;
 use super::watchdog::{STALL_FACTOR, Watchdog};
@@ -168,16 +167,15 @@ impl ModelProvider for Remote {
         read.ok()?;
         reader.place()?;
         let background = self.background(profile.as_deref())?;
-        if let Some(recording) = recording {
-            recording.lose(&io::Error::other("an answer was begun under one engine and ended under another"));
-        }
+        let seam = recording.map(|recording| Box::new(SeamTap(recording)) as Box<dyn Tap>);
+        let spool = Box::new(SpoolTap::kept(spool, sent, status)) as Box<dyn Tap>;
         let rest = Rest {
             speaker: self.endpoint.speaker.clone(),
             price,
             background,
             watchdog: Watchdog::new(self.endpoint.model.idle_timeout().unwrap_or_default()),
             reader,
-            tap: Some(Box::new(SpoolTap::kept(spool, sent, status))),
+            tap: Some(Box::new(seam.into_iter().chain([spool]).collect::<Vec<_>>())),
         };
         Some(TakenUp::GoesOn(Call::rest(rest, abort).into_stream()))
     }

@@ -13,22 +13,18 @@ pub(super) struct SpoolTap {
     sent: u64,
     /// None before the head has arrived, and after the disk has failed.
     writing: Option<Writing>,
+    /// The status of a response that a dead engine has kept, as long as it was not found again.
+    kept: Option<u16>,
 }
 
 impl SpoolTap {
     pub(super) fn new(spool: Spool, sent: u64) -> Self {
-        Self { spool, sent, writing: None }
+        Self { spool, sent, writing: None, kept: None }
     }
 
-    /// Goes on with what a dead engine has kept of a response, once it is found again.
+    /// Goes on with what a dead engine has kept of a response, once it is found again. Until then nothing is touched.
     pub(super) fn kept(spool: Spool, sent: u64, status: u16) -> Self {
-        let writing = spool.reopen(sent, status);
-        let mut tap = Self::new(spool, sent);
-        match writing {
-            Ok(writing) => tap.writing = Some(writing),
-            Err(error) => tap.give_up(&error),
-        }
-        tap
+        Self { kept: Some(status), ..Self::new(spool, sent) }
     }
 
     fn give_up(&mut self, error: &std::io::Error) {
@@ -55,6 +51,12 @@ impl Tap for SpoolTap {
 
     /// Half an event would spoil what comes behind it. A crash right after the cut finds a shorter beginning.
     fn on_rejoin(&mut self, whole: u64) {
+        if let Some(status) = self.kept.take() {
+            match self.spool.reopen(self.sent, status) {
+                Ok(writing) => self.writing = Some(writing),
+                Err(error) => return self.give_up(&error),
+            }
+        }
         let cut = self.writing.as_mut().map_or(Ok(()), |writing| writing.cut(whole));
         if let Err(error) = cut {
             self.give_up(&error);

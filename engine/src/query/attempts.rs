@@ -5,10 +5,14 @@
 use model::guard::retry::{Action, CompactCause, Decision};
 use model::input::Failure;
 use model::state::Core;
-use model::{Millis, Phase};
+use model::{Fact, Millis, Phase, RunId};
 use serde::Serialize;
+use store::{Store, Stream};
 
-use super::present;
+use super::{core_of, present};
+use crate::driver::decode_moved;
+use crate::error::Error;
+use crate::keys;
 
 /// A model call that did not bring an answer, and what followed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -60,6 +64,20 @@ impl AttemptRow {
             wait_s: wait_ms as f64 / 1e3,
         })
     }
+}
+
+/// The model call that the newest record of a run says has failed; none if that record says something else. Costs two
+/// records, however long the run is.
+pub fn failed_now(store: &dyn Store, run: RunId) -> Result<Option<AttemptRow>, Error> {
+    let key = keys::run_key(run);
+    let Some(newest) = store.load(key)?.head else { return Ok(None) };
+    let mut records = store.read_journal(Stream::Run(key), newest.seq.saturating_sub(1), 2)?;
+    let (Some(record), Some(before)) = (records.pop(), records.pop()) else { return Ok(None) };
+    let Some(moved) = decode_moved(run, record.payload)? else { return Ok(None) };
+    let Fact::ModelFailed { failure, .. } = &moved.input.fact else { return Ok(None) };
+    let before = core_of(run, &before)?;
+    let at = Millis(record.at_ms);
+    Ok(before.and_then(|before| AttemptRow::of(&before, failure, moved.decision.as_ref(), at)))
 }
 
 /// Branch and action in a few words: `same_model_rate_limit: again in 10 s`.

@@ -25,7 +25,7 @@ mod turns;
 mod why;
 mod words;
 
-pub use attempts::AttemptRow;
+pub use attempts::{AttemptRow, failed_now};
 pub use find::{find_run, parse_call};
 pub use journal::{InboxRow, JournalRow, JournalRows, inbox_rows, journal};
 pub use list::{Counts, Filter, RunRow, counts, list};

@@ -36,7 +36,7 @@ use super::Origin;
 use super::http::Headers;
 use crate::config::Model;
 
-pub(super) use record::RecordTap;
+pub(super) use record::{RecordTap, SeamTap};
 pub(super) use replay::Tape;
 pub use replay::{RecordingError, Replay};
 

@@ -116,6 +116,21 @@ impl Tap for RecordTap {
     }
 }
 
+/// Gives a recording up once the rest of an answer is found that began under another engine: this one has not seen its
+/// beginning.
+pub(in crate::provider) struct SeamTap(pub(in crate::provider) Arc<Recording>);
+
+impl Tap for SeamTap {
+    fn on_head(&mut self, _status: u16, _headers: &Headers) {}
+
+    fn on_bytes(&mut self, _bytes: &[u8]) {}
+
+    fn on_rejoin(&mut self, _whole: u64) {
+        let words = "an answer was begun under one engine and ended under another";
+        self.0.lose(&io::Error::other(words));
+    }
+}
+
 impl Drop for RecordTap {
     /// However the call has ended: what was held back is no key.
     fn drop(&mut self) {
