@@ -315,6 +315,33 @@ async fn what_ends_with_its_connection_costs_no_recording() {
 }
 
 #[tokio::test]
+async fn asking_for_the_rest_touches_nothing_until_it_is_found() {
+    let events = numbered("llama-responses-text");
+    let dir = tempfile::tempdir().unwrap();
+    let spool = spooled(dir.path(), &events.concat().as_bytes()[..600]);
+    let recording = Arc::new(Recording::new(dir.path().join("recording"), &asking().origin));
+    let call = || Unfinished {
+        kept: spool.read().unwrap(),
+        spool: spool.clone(),
+        profile: None,
+        recording: Some(Arc::clone(&recording)),
+    };
+    let vendor = Vendor::start(events.clone(), &[Act::Whole]).await;
+    let before = std::fs::read(spool.path()).unwrap();
+    let Some(TakenUp::GoesOn(stream)) = vendor.remote(60).take_up(call(), CancellationToken::new()) else {
+        panic!()
+    };
+    drop(stream);
+    assert_eq!((std::fs::read(spool.path()).unwrap() == before, recording.lost()), (true, None));
+    assert!(vendor.asked().is_empty());
+    let Some(TakenUp::GoesOn(stream)) = vendor.remote(60).take_up(call(), CancellationToken::new()) else {
+        panic!()
+    };
+    last(stream).await;
+    assert_eq!(recording.lost(), Some("an answer was begun under one engine and ended under another"));
+}
+
+#[tokio::test]
 async fn a_recording_has_no_seam_where_a_connection_was_made_anew() {
     let events = numbered("llama-responses-text");
     let (whole, ..) = read(&events, &[]);
