@@ -196,7 +196,7 @@ async fn watch(
         engine.resume(Some(&[handle.id]))?;
     }
     let mut shown = None;
-    let mut commits = handle.commits();
+    let (mut commits, mut told) = (handle.commits(), None);
     let work = async {
         let mut events = Box::pin(handle.events(None)?);
         loop {
@@ -211,7 +211,7 @@ async fn watch(
                 },
                 () = engine.rested() => break,
                 // It fails once the run has ended, which the others tell.
-                Ok(()) = commits.changed() => show_wait(&handle, screen)?,
+                Ok(()) = commits.changed() => show_wait(&handle, &mut told, screen)?,
             }
         }
         // The last event is published before its driver has settled.
@@ -233,10 +233,11 @@ async fn watch(
 }
 
 /// Says why the run waits before it asks its model again, which no event tells. Of a wait that is over by now there is
-/// nothing to say.
-fn show_wait(run: &RunHandle, screen: &mut Screen) -> Result<(), Failure> {
+/// nothing to say, and of one that was `told`, by turn and attempt, neither.
+fn show_wait(run: &RunHandle, told: &mut Option<(u32, u32)>, screen: &mut Screen) -> Result<(), Failure> {
     if let Some(failed) = query::failed_now(&**run.engine().store(), run.id)?
         && failed.wait_s > 0.0
+        && told.replace((failed.turn, failed.attempt)) != Some((failed.turn, failed.attempt))
     {
         let query::AttemptRow { model, failure, message, followed, .. } = failed;
         let why = if message.is_empty() { failure.to_owned() } else { format!("{failure}: {message}") };
